@@ -1,0 +1,104 @@
+"""The environment protocol: an `Env` is a batch of worlds that step together."""
+
+import importlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+
+from jmarl import spaces
+from jmarl.errors import ConfigError, unknown
+from jmarl.spaces import Space
+from jmarl.types import TimeStep
+
+
+class Team(NamedTuple):
+    """Agents that share an interest; teams partition the agents of a world."""
+
+    name: str
+    agents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What is fixed about a world: names, sizes, spaces. Static under `jit`, so hashable."""
+
+    name: str
+    agents: tuple[str, ...]
+    teams: tuple[Team, ...]
+    obs_sizes: tuple[int, ...]
+    action_spaces: tuple[Space, ...]
+    state_size: int
+    episode_length: int | None  # steps until truncation; None: the world alone decides
+    dialect: str  # whose rules: "mpe2", "onpolicy", "jaxmarl", …
+    varying_action_mask: bool = False  # whether TimeStep.action_mask ever differs from action_mask
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.agents)
+
+    @property
+    def cooperative(self) -> bool:
+        return len(self.teams) == 1
+
+    @property
+    def obs_size(self) -> int:
+        """O: the widest agent's; the others are padded with zeros at the end."""
+        return max(self.obs_sizes)
+
+    @cached_property
+    def action_space(self) -> Space:
+        """The padded space of the joint action array."""
+        return spaces.cover(self.action_spaces)
+
+    @cached_property
+    def obs_mask(self) -> np.ndarray:
+        """[N, O] bool: True where an observation entry is the agent's own, False on padding."""
+        return np.arange(self.obs_size) < np.array(self.obs_sizes)[:, None]
+
+    @cached_property
+    def action_mask(self) -> np.ndarray:
+        """[N, A] bool: True where an action entry is the agent's own, False on padding."""
+        return np.stack([spaces.mask(space, self.action_space) for space in self.action_spaces])
+
+
+class Env(Protocol):
+    """A batch of worlds as pure functions. `state` is the world's own pytree."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    def reset(self, key: jax.Array, num_envs: int) -> tuple[Any, TimeStep]: ...
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        """One step of all worlds. A world that ends begins anew within the same step:
+        `obs` is then the first of the new episode and `final_obs` the last of the old."""
+        ...
+
+
+# Family prefix → the module whose `make(name, **options)` builds its worlds, imported on demand:
+# jaxmarl and gymnax cost seconds.
+FAMILIES = {
+    "mpe": "jmarl.envs.mpe",
+    "probe": "jmarl.envs.probe",
+    "jaxmarl": "jmarl.envs.jaxmarl",
+    "gymnax": "jmarl.envs.gymnax",
+    "playground": "jmarl.envs.brax",
+    "brax": "jmarl.envs.brax",
+}
+
+
+def make(name: str, **options: Any) -> Env:
+    """Build the world `family/name`, for example `make("mpe/simple_spread", num_agents=5)`."""
+    family, slash, rest = name.partition("/")
+    if not slash or not rest:
+        hint = ", ".join(f"{prefix}/…" for prefix in FAMILIES)
+        raise ConfigError(
+            f"environment {name!r} has no family: write family/name, such as "
+            f"mpe/{name or 'simple_spread'}. Families: {hint}."
+        )
+    if family not in FAMILIES:
+        raise unknown("environment family", family, FAMILIES)
+    return importlib.import_module(FAMILIES[family]).make(name, rest, options)

@@ -1,0 +1,40 @@
+"""simple: one agent goes to one landmark."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jmarl.envs.mpe.world import (
+    Agent,
+    Cast,
+    Landmark,
+    World,
+    at_rest,
+    features,
+    relative,
+    square_norm,
+)
+
+
+@dataclass(frozen=True)
+class Simple:
+    name: ClassVar[str] = "simple"
+
+    @property
+    def cast(self) -> Cast:
+        return Cast(agents=(Agent("agent_0"),), landmarks=(Landmark(),))
+
+    def start(self, key: jax.Array, num_envs: int) -> World:
+        return at_rest(self.cast, key, num_envs)
+
+    def observe(self, world: World) -> list[jax.Array]:
+        """Own velocity, where the landmark is."""
+        return [
+            jnp.concatenate([world.vel, features(relative(world.landmarks, world.pos))], axis=1)
+        ]
+
+    def reward(self, world: World) -> jax.Array:
+        """-d²"""
+        return -square_norm(world.pos - world.landmarks)

@@ -1,0 +1,132 @@
+"""simple_world_comm: tag with food, forests to hide in, and a leader who sees all and calls."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jmarl.envs.mpe.pursuit import captures, out_of_bounds
+from jmarl.envs.mpe.world import (
+    Agent,
+    Cast,
+    Landmark,
+    World,
+    at_rest,
+    features,
+    float_dtype,
+    fold,
+    least,
+    others,
+    relative,
+    root,
+    square_norm,
+    total,
+    touching,
+)
+from jmarl.errors import check_int
+
+WORDS = 4
+FOOD_RADIUS = 0.03
+FOREST_RADIUS = 0.3
+
+
+@dataclass(frozen=True)
+class SimpleWorldComm:
+    num_good: int = 2
+    num_adversaries: int = 4  # the first is the leader
+    num_obstacles: int = 1
+    num_food: int = 2
+    num_forests: int = 2
+
+    name: ClassVar[str] = "simple_world_comm"
+
+    def __post_init__(self) -> None:
+        check_int("num_good", self.num_good, low=1)
+        check_int("num_adversaries", self.num_adversaries, low=1)
+        check_int("num_obstacles", self.num_obstacles, low=0)
+        check_int("num_food", self.num_food, low=1)
+        check_int("num_forests", self.num_forests, low=0)
+
+    @property
+    def cast(self) -> Cast:
+        hunter = Agent("", team="adversary", radius=0.075, accel=3.0, max_speed=1.0)
+        prey = Agent("", team="good", radius=0.045, accel=4.0, max_speed=1.3)
+        return Cast(
+            agents=(
+                hunter._replace(name="leadadversary_0", speaks=True),
+                *(hunter._replace(name=f"adversary_{i}") for i in range(self.num_adversaries - 1)),
+                *(prey._replace(name=f"agent_{i}") for i in range(self.num_good)),
+            ),
+            landmarks=(
+                *(Landmark("obstacle", radius=0.2, solid=True),) * self.num_obstacles,
+                *(Landmark("food", radius=FOOD_RADIUS),) * self.num_food,
+                *(Landmark("forest", radius=FOREST_RADIUS),) * self.num_forests,
+            ),
+            message_size=WORDS,
+            solid_agents=True,
+        )
+
+    def start(self, key: jax.Array, num_envs: int) -> World:
+        return at_rest(self.cast, key, num_envs, landmark_range=0.9)
+
+    def observe(self, world: World) -> list[jax.Array]:
+        """Own velocity and place, where landmarks and visible others are, how fast the visible
+        (other) prey are, which forests one is in; hunters also hear the leader's word."""
+        hunters, n = self.num_adversaries, self.num_adversaries + self.num_good
+        inside = self._inside(world)
+        visible = self._visible(inside)[:, :, None]
+        speed = jnp.broadcast_to(world.vel[None, hunters:], (n, *world.vel[hunters:].shape))
+        prey_vel = speed * visible[:, hunters:]
+        around = jnp.concatenate(
+            [
+                world.vel,
+                world.pos,
+                features(relative(world.landmarks, world.pos)),
+                features(others(relative(world.pos, world.pos) * visible)),
+            ],
+            axis=1,
+        )
+        shelter = jnp.where(inside, 1.0, -1.0)
+        heard = jnp.broadcast_to(world.message, (hunters, *world.message.shape[1:]))
+        predators = [around[:hunters], features(prey_vel[:hunters]), shelter[:hunters], heard]
+        prey = [around[hunters:], shelter[hunters:], features(others(prey_vel[hunters:]))]
+        return [jnp.concatenate(predators, axis=1), jnp.concatenate(prey, axis=1)]
+
+    def reward(self, world: World) -> jax.Array:
+        """A capture costs the prey 5 and pays every hunter 5; hunters lose 0.1 × distance to the
+        nearest prey; prey win 2 per food touched, lose 0.05 × distance to the nearest food and
+        twice the price of leaving the field."""
+        hunters, prey = world.pos[: self.num_adversaries], world.pos[self.num_adversaries :]
+        caught = captures(self.cast, world, self.num_adversaries)
+        chase = root(least(square_norm(relative(hunters, prey))))  # to the nearest prey
+        food = world.landmarks[self.num_obstacles :][: self.num_food]
+        prey_radius = self.cast.radius[self.num_adversaries :]
+        eaten = fold(
+            lambda count, place: count + touching(prey, prey_radius, place, FOOD_RADIUS),
+            jnp.zeros_like(caught),
+            food,
+        )
+        hunger = root(least(square_norm(relative(prey, food))))  # to the nearest food
+        good = -5.0 * caught - 2.0 * out_of_bounds(prey) + 2.0 * eaten - 0.05 * hunger
+        return jnp.concatenate([5.0 * total(caught)[None] - 0.1 * chase, good])
+
+    def _inside(self, world: World) -> jax.Array:
+        """[N, forests, E] bool: who is in which forest."""
+        forests = world.landmarks[self.num_obstacles + self.num_food :]
+        reach = (self.cast.radius + FOREST_RADIUS) ** 2
+        return square_norm(relative(forests, world.pos)) < reach[:, None, None]
+
+    def _visible(self, inside: jax.Array) -> jax.Array:
+        """[N, N, E]: i sees j if both are in one forest or both in the open; a leader sees all."""
+        in_forest = jnp.moveaxis(inside, 1, 0)  # [forests, N, E]
+        n, num_envs = inside.shape[0], inside.shape[-1]
+        together = fold(
+            lambda found, here: found | (here[:, None] & here[None]),
+            jnp.zeros((n, n, num_envs), bool),
+            in_forest,
+        )
+        hidden = fold(jnp.logical_or, jnp.zeros((n, num_envs), bool), in_forest)
+        in_the_open = ~hidden[:, None] & ~hidden[None]
+        leader = jnp.zeros((n, 1, 1), bool).at[0].set(True)
+        return (together | in_the_open | leader).astype(float_dtype())
