@@ -85,7 +85,7 @@ class Box:
         """Uniform within the bounds, which must be finite."""
         bounds = (1,) * len(shape) + (-1,)
         low, high = np.array(self.low).reshape(bounds), np.array(self.high).reshape(bounds)
-        return low + jax.random.uniform(key, (*shape, self.size)) * (high - low)
+        return jax.random.uniform(key, (*shape, self.size)) * (high - low) + low
 
 
 Space = Discrete | MultiDiscrete | Box

@@ -83,10 +83,10 @@ class Env(Protocol):
 FAMILIES = {
     "mpe": "jmarl.envs.mpe",
     "probe": "jmarl.envs.probe",
-    "jaxmarl": "jmarl.envs.jaxmarl",
-    "gymnax": "jmarl.envs.gymnax",
-    "playground": "jmarl.envs.brax",
-    "brax": "jmarl.envs.brax",
+    "jaxmarl": "jmarl.envs.from_jaxmarl",
+    "gymnax": "jmarl.envs.from_gymnax",
+    "playground": "jmarl.envs.from_brax",
+    "brax": "jmarl.envs.from_brax",
 }
 
 

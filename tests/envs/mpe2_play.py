@@ -98,7 +98,15 @@ def pad_action(action: np.ndarray, width: int) -> np.ndarray:
     return np.pad(action, (0, width - action.size)) if width else action
 
 
-def play(scenario: str, actions: str, options: dict, episodes: int, seed: int, crowd=1.0, dtype=np.float32):
+def play(
+    scenario: str,
+    actions: str,
+    options: dict,
+    episodes: int,
+    seed: int,
+    crowd=1.0,
+    dtype=np.float32,
+):
     """Random play, recorded. Odd episodes start with all places times `crowd`, so that bodies meet.
 
     `dtype` of continuous actions: mpe2 subtracts them in the precision in which they come.
@@ -107,7 +115,11 @@ def play(scenario: str, actions: str, options: dict, episodes: int, seed: int, c
     env = make(scenario, actions, options)
     world = env.unwrapped.world
     rng = np.random.default_rng(seed)
-    width = max(env.action_space(a).shape[0] for a in env.possible_agents) if actions == "continuous" else 0
+    width = (
+        max(env.action_space(a).shape[0] for a in env.possible_agents)
+        if actions == "continuous"
+        else 0
+    )
     record: list[dict] = []
     firsts, met = [], 0
     for episode in range(episodes):
@@ -156,7 +168,10 @@ def play(scenario: str, actions: str, options: dict, episodes: int, seed: int, c
 
     def over_time(name: str) -> np.ndarray:
         return np.stack(
-            [np.stack([s["before"][name] for s in steps], -1) for steps in zip(*record, strict=True)]
+            [
+                np.stack([s["before"][name] for s in steps], -1)
+                for steps in zip(*record, strict=True)
+            ]
         )
 
     return Play(

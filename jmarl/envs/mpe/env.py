@@ -1,7 +1,6 @@
 """A scenario played in many worlds at once: actions in, physics, what is seen and paid out."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -37,8 +36,7 @@ class Scenario(Protocol):
         ...
 
 
-@struct.dataclass
-class MpeState:
+class MpeState(struct.PyTreeNode):
     """All worlds of a batch are at the same step of their episodes, so they end together."""
 
     world: World
@@ -53,6 +51,7 @@ class Mpe:
     actions: str | None = None  # None: factored where some agent moves and speaks, else discrete
     episode_length: int = 25
     agent_ids: bool = False  # append a one-hot agent id to every observation
+    spec: EnvSpec = field(init=False)
 
     DIALECTS: ClassVar = ("mpe2", "onpolicy")
     ACTIONS: ClassVar = ("discrete", "continuous", "multidiscrete")
@@ -64,13 +63,13 @@ class Mpe:
             factored = act.moves_and_speaks(self.scenario.cast)
             object.__setattr__(self, "actions", "multidiscrete" if factored else "discrete")
         check_choice("actions", self.actions, self.ACTIONS)
+        object.__setattr__(self, "spec", self._describe())
 
     @property
     def dialect(self) -> str:
         return getattr(self.scenario, "dialect", "mpe2")
 
-    @cached_property
-    def spec(self) -> EnvSpec:
+    def _describe(self) -> EnvSpec:
         cast = self.scenario.cast
         team_names = list(dict.fromkeys(agent.team for agent in cast.agents))
         blocks = jax.eval_shape(

@@ -64,8 +64,7 @@ class Cast:
         return np.array([agent.radius for agent in self.agents])
 
 
-@struct.dataclass
-class World:
+class World(struct.PyTreeNode):
     """The moving part of E worlds."""
 
     pos: jax.Array  # [N, 2, E] of agents
@@ -181,7 +180,9 @@ def relative(to: jax.Array, pos: jax.Array) -> jax.Array:
     return to[None] - pos[:, None]
 
 
-def touching(a: jax.Array, a_radius: np.ndarray, b: jax.Array, b_radius: float) -> jax.Array:
+def touching(
+    a: jax.Array, a_radius: np.ndarray, b: jax.Array, b_radius: float | jax.Array
+) -> jax.Array:
     """[N, E] bool: discs `a` `[N, 2, E]` overlap the one disc `b` `[2, E]`."""
     return square_norm(a - b[None]) < ((a_radius + b_radius) ** 2)[:, None]
 

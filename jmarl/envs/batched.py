@@ -1,0 +1,113 @@
+"""From one world, as other libraries write them, to a batch: `vmap` inside, resets where due."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jmarl.envs.base import EnvSpec
+from jmarl.types import TimeStep
+
+
+class View(NamedTuple):
+    """What the agents of one world perceive."""
+
+    obs: jax.Array  # [N, O]
+    state: jax.Array  # [S]
+    action_mask: jax.Array  # [N, A] bool
+    active: jax.Array  # [N] bool
+
+
+class Outcome(NamedTuple):
+    """What one step of one world brought, before any reset."""
+
+    view: View
+    reward: jax.Array  # [N]
+    terminated: jax.Array  # [] bool
+    truncated: jax.Array  # [] bool
+
+
+class SingleWorld(Protocol):
+    """One world that does not reset itself."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+
+    def reset(self, key: jax.Array) -> tuple[Any, View]: ...
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]: ...
+
+
+@dataclass(frozen=True)
+class Batched:
+    """An `Env` of E independent copies of one world; each ends and begins anew by itself."""
+
+    world: SingleWorld
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.world.spec
+
+    def reset(self, key: jax.Array, num_envs: int) -> tuple[Any, TimeStep]:
+        state, view = jax.vmap(self.world.reset)(jax.random.split(key, num_envs))
+        never = jnp.zeros(num_envs, bool)
+        reward = jnp.zeros((num_envs, self.spec.num_agents), view.obs.dtype)
+        return state, _time_step(view, Outcome(view, reward, never, never))
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
+        num_envs = action.shape[0]
+        reset_key, step_key = jax.random.split(key)
+        step_keys = jax.random.split(step_key, num_envs)
+        state, outcome = jax.vmap(self.world.step)(step_keys, state, action)
+        ended = outcome.terminated | outcome.truncated
+
+        def begin_anew() -> tuple[Any, View]:
+            fresh = jax.vmap(self.world.reset)(jax.random.split(reset_key, num_envs))
+            return jax.tree.map(
+                lambda new, old: jnp.where(_as_wide_as(ended, old), new.astype(old.dtype), old),
+                fresh,
+                (state, outcome.view),
+            )
+
+        # Resetting all worlds costs as much as a step, so only when some world needs it.
+        state, view = lax.cond(ended.any(), begin_anew, lambda: (state, outcome.view))
+        return state, _time_step(view, outcome)
+
+
+def _as_wide_as(flag: jax.Array, x: jax.Array) -> jax.Array:
+    """[E] → [E, 1, …] with as many axes as x."""
+    return flag.reshape(flag.shape + (1,) * (x.ndim - 1))
+
+
+def _time_step(view: View, outcome: Outcome) -> TimeStep:
+    return TimeStep(
+        obs=view.obs,
+        state=view.state,
+        action_mask=view.action_mask,
+        active=view.active,
+        reward=outcome.reward,
+        terminated=outcome.terminated,
+        truncated=outcome.truncated,
+        final_obs=outcome.view.obs,
+        final_state=outcome.view.state,
+    )
+
+
+def padded_view(
+    spec: EnvSpec,
+    obs: list[jax.Array],
+    state: jax.Array | None = None,
+    action_mask: jax.Array | None = None,
+    active: jax.Array | None = None,
+) -> View:
+    """A view from per-agent vectors `[O_i]`. Without a global state of its own, a world's is all
+    observations one after the other; without masks, everything legal is allowed."""
+    wide = spec.obs_size
+    return View(
+        obs=jnp.stack([jnp.pad(o, (0, wide - o.shape[0])) for o in obs]),
+        state=jnp.concatenate(obs) if state is None else state,
+        action_mask=jnp.asarray(spec.action_mask) if action_mask is None else action_mask,
+        active=jnp.ones(spec.num_agents, bool) if active is None else active,
+    )

@@ -1,0 +1,109 @@
+"""Probe worlds: tiny games with known answers, each of which isolates one way to fail.
+
+| name | what happens | what a right learner finds |
+|---|---|---|
+| `probe/constant` | reward 1, one step | value 1 |
+| `probe/observation` | reward = what is seen, ±1, one step | value = observation |
+| `probe/delayed` | two steps, reward 1 after the second | values γ, then 1 |
+| `probe/action` | reward 1 for action 1, one step | always 1 |
+| `probe/context` | reward 1 for the action that is seen, one step | action = observation |
+| `probe/coordination` | agent 0 alone sees a bit, both must play it | 1; ½ if agents decide apart |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jmarl.envs.base import EnvSpec, Team
+from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.errors import check_choice, check_known, unknown
+from jmarl.spaces import Box, Discrete
+
+PROBES = ("constant", "observation", "delayed", "action", "context", "coordination")
+
+
+class ProbeState(struct.PyTreeNode):
+    bit: jax.Array  # [] float: 0 or 1, drawn at the start
+    step: jax.Array  # [] int32
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe world. Its episodes truly end, so nothing is bootstrapped."""
+
+    probe: str
+    actions: str = "discrete"  # or continuous: one number in [0, 1]
+    spec: EnvSpec = field(init=False)
+
+    ACTIONS: ClassVar = ("discrete", "continuous")
+
+    def __post_init__(self) -> None:
+        check_choice("actions", self.actions, self.ACTIONS)
+        object.__setattr__(self, "spec", self._describe())
+
+    @property
+    def length(self) -> int:
+        return 2 if self.probe == "delayed" else 1
+
+    def _describe(self) -> EnvSpec:
+        n = 2 if self.probe == "coordination" else 1
+        space = Discrete(2) if self.actions == "discrete" else Box.uniform(0.0, 1.0, 1)
+        return EnvSpec(
+            name=f"probe/{self.probe}",
+            agents=tuple(f"agent_{i}" for i in range(n)),
+            teams=(Team("agents", tuple(range(n))),),
+            obs_sizes=(1,) * n,
+            action_spaces=(space,) * n,
+            state_size=n,
+            episode_length=self.length,
+            dialect="probe",
+        )
+
+    def reset(self, key: jax.Array) -> tuple[ProbeState, View]:
+        state = ProbeState(
+            jax.random.bernoulli(key).astype(jnp.zeros(()).dtype), jnp.zeros((), jnp.int32)
+        )
+        return state, self._view(state)
+
+    def step(
+        self, key: jax.Array, state: ProbeState, action: jax.Array
+    ) -> tuple[ProbeState, Outcome]:
+        del key  # nothing here is random but the start
+        n = self.spec.num_agents
+        paid = self._pay(state, action.reshape(n).astype(state.bit.dtype))
+        state = state.replace(step=state.step + 1)
+        over = state.step >= self.length
+        reward = jnp.broadcast_to(paid, (n,))
+        return state, Outcome(self._view(state), reward, over, jnp.zeros((), bool))
+
+    def _view(self, state: ProbeState) -> View:
+        seen = {
+            "observation": 2 * state.bit - 1,
+            "delayed": state.step.astype(state.bit.dtype),
+            "context": state.bit,
+            "coordination": state.bit,
+        }.get(self.probe, jnp.zeros_like(state.bit))
+        unseen = [jnp.zeros_like(seen)] * (self.spec.num_agents - 1)
+        return padded_view(self.spec, [x.reshape(1) for x in [seen, *unseen]])
+
+    def _pay(self, state: ProbeState, action: jax.Array) -> jax.Array:
+        """Closeness 1 - (a - wanted)² is right or wrong for discrete actions, smooth for others."""
+        if self.probe == "observation":
+            return 2 * state.bit - 1
+        if self.probe == "delayed":
+            return state.step.astype(action.dtype)
+        if self.probe == "constant":
+            return jnp.ones_like(state.bit)
+        wanted = 1.0 if self.probe == "action" else state.bit
+        return jnp.prod(1 - (action - wanted) ** 2)
+
+
+def make(name: str, probe: str, options: Mapping[str, Any]) -> Batched:
+    if probe not in PROBES:
+        raise unknown("environment", name, [f"probe/{known}" for known in PROBES])
+    check_known(f"option of {name}", options, ["actions"])
+    return Batched(Probe(probe, **options))
