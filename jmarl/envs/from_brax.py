@@ -63,9 +63,9 @@ class BraxWorld:
         del key  # these worlds carry their own
         world = self.env.step(state.world, jnp.clip(action[0], -1.0, 1.0))
         state = TimedState(world, state.step + 1)
-        terminated = world.done.astype(bool)
+        terminated = jnp.asarray(world.done, bool)
         truncated = (state.step >= self.episode_length) & ~terminated
-        reward = world.reward.reshape(1).astype(jnp.zeros(()).dtype)
+        reward = jnp.asarray(world.reward, jnp.zeros(()).dtype).reshape(1)
         return state, Outcome(self._view(world.obs), reward, terminated, truncated)
 
     def _view(self, obs: jax.Array) -> View:

@@ -5,8 +5,9 @@ decided is terminated. Its own `step` resets at once and loses the last observat
 adapter uses `step_env`, which does not.
 """
 
-import contextlib
+import importlib
 import io
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -190,9 +191,8 @@ def _space(space: Any) -> Space:
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     """Options are those of the JaxMARL world; also `map_name="3m"` for SMAX and a layout's name
     for overcooked."""
-    with contextlib.redirect_stdout(io.StringIO()):  # jaxmarl announces itself on import
-        import jaxmarl
-        from jaxmarl.registration import registered_envs
+    jaxmarl = import_jaxmarl()
+    registered_envs = jaxmarl.registered_envs
     if world not in registered_envs:
         raise unknown("environment", name, [f"jaxmarl/{known}" for known in registered_envs])
     if world in BRAX_WORLDS:
@@ -211,6 +211,16 @@ def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     if not isinstance(obs, dict) or not set(env.agents) <= set(obs):
         raise ConfigError(f"{name} does not give one observation array per agent.")
     return Batched(JaxMarlWorld(world, env, _decided(world, env)))
+
+
+def import_jaxmarl() -> Any:
+    """The package, quietly: it announces itself and leaves sys.stdout and sys.stderr replaced."""
+    streams = sys.stdout, sys.stderr, sys.__stdout__
+    sys.stdout = sys.__stdout__ = io.StringIO()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        return importlib.import_module("jaxmarl")
+    finally:
+        sys.stdout, sys.stderr, sys.__stdout__ = streams  # pyright: ignore
 
 
 def _named_options(world: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""What all benchmarks share: timing, the one JSON form, tables, and how to be called."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import rich.table
+from rich.console import Console
+
+RESULTS = Path(__file__).parent / "results"
+console = Console(width=None if sys.stdout.isatty() else 140)  # a file has no width to fit
+
+
+class Row(NamedTuple):
+    """One figure: what was measured, of whom."""
+
+    case: str
+    subject: str
+    metric: str
+    value: float
+
+
+class Compiled(NamedTuple):
+    run: Callable[[], Any]
+    compile_s: float
+
+
+def compile_program(function: Callable[..., Any], *args: Any) -> Compiled:
+    """Trace, lower and compile; the time of all three, and a call that runs it once."""
+    start = time.perf_counter()
+    program = jax.jit(function).lower(*args).compile()
+    compile_s = time.perf_counter() - start
+    return Compiled(lambda: program(*args), compile_s)
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Wall-clock time until every output is there."""
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
+def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Times of each subject, taken in turns so that a busy machine disturbs all alike.
+
+    A first, unrecorded round warms up."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            elapsed = seconds(run)
+            if turn:
+                times[name].append(elapsed)
+    return times
+
+
+def arguments(description: str | None, name: str) -> argparse.Namespace:
+    """--quick and --json, as every benchmark has them."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    parser.add_argument("--quick", action="store_true", help="fewer sizes; ends within two minutes")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="where the figures go")
+    options = parser.parse_args()
+    if options.json is None:
+        options.json = RESULTS / (f"{name}_quick.json" if options.quick else f"{name}.json")
+    if not os.access(options.json.parent, os.W_OK) and options.json.parent.exists():
+        parser.error(f"--json: cannot write into {options.json.parent}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def meta() -> dict[str, Any]:
+    """Where and with what the figures were taken."""
+    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    found = subprocess.run(git, capture_output=True, text=True, check=False)
+    packages = ("jax", "jaxlib", "jaxmarl", "mpe2", "numpy")
+    return {
+        "commit": found.stdout.strip() or None,
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "versions": {"python": platform.python_version()}
+        | {package: importlib.metadata.version(package) for package in packages},
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "backend": jax.default_backend(),
+    }
+
+
+def write(path: Path, rows: list[Row]) -> None:
+    path.write_text(json.dumps({"rows": [row._asdict() for row in rows], "meta": meta()}, indent=1))
+    console.print(f"figures: {path}")
+
+
+def table(title: str, columns: list[str], lines: list[list[str]]) -> None:
+    shown = rich.table.Table(title=title)
+    for i, column in enumerate(columns):
+        shown.add_column(column, justify="right" if i else "left")
+    for line in lines:
+        shown.add_row(*line)
+    console.print(shown)
