@@ -12,3 +12,10 @@ def x64():
     """The test runs in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def foreign():
+    """The test runs other libraries' code, which broadcasts and reuses keys as it likes."""
+    with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
+        yield

@@ -1,0 +1,359 @@
+"""The native particle worlds beyond their agreement with mpe2."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jmarl
+from jmarl.envs.mpe import SCENARIOS
+from jmarl.envs.mpe.env import MpeState
+from jmarl.envs.mpe.simple_spread import SimpleSpread
+from jmarl.envs.mpe.world import World, others
+from jmarl.spaces import Discrete, MultiDiscrete
+
+ALL = sorted(SCENARIOS)
+
+
+def play(env, num_envs, num_steps, seed=0, act=None):
+    """Stacked time steps [T, …] of random play, or of what `act(key)` chooses."""
+    act = act or (lambda key: env.spec.action_space.sample(key, (num_envs, env.spec.num_agents)))
+
+    def program(key):
+        reset_key, play_key = jax.random.split(key)
+
+        def body(state, key):
+            act_key, step_key = jax.random.split(key)
+            return env.step(step_key, state, act(act_key))
+
+        state, first = env.reset(reset_key, num_envs)
+        return first, jax.lax.scan(body, state, jax.random.split(play_key, num_steps))[1]
+
+    return jax.jit(program)(jax.random.key(seed))
+
+
+def start(env, num_envs):
+    """`env.reset`, compiled: op by op it would be compiled op by op."""
+    return jax.jit(env.reset, static_argnums=1)(jax.random.key(0), num_envs)
+
+
+def test_others_drops_the_diagonal_and_keeps_the_order():
+    square = jnp.arange(9.0).reshape(3, 3)
+    np.testing.assert_array_equal(others(square), [[1, 2], [3, 5], [6, 7]])
+
+
+# -- episodes --------------------------------------------------------------------------------------
+
+
+def test_episodes_last_exactly_as_long_as_they_should():
+    env = jmarl.make("mpe/simple_spread", episode_length=7)
+    first, steps = play(env, num_envs=3, num_steps=21)
+    assert not first.truncated.any()
+    assert not steps.terminated.any()
+    ends = np.flatnonzero(np.asarray(steps.truncated[:, 0]))
+    np.testing.assert_array_equal(ends, [6, 13, 20])
+    np.testing.assert_array_equal(steps.truncated, np.broadcast_to(steps.truncated[:, :1], (21, 3)))
+
+
+def test_a_new_episode_starts_afresh_and_differs_between_worlds_and_episodes():
+    env = jmarl.make("mpe/simple_spread", episode_length=5)
+    _, steps = play(env, num_envs=4, num_steps=10)
+    velocity = np.asarray(steps.obs[..., :2])
+    assert (velocity[[4, 9]] == 0).all()
+    assert (velocity[3] != 0).any()
+    place = np.asarray(steps.obs[..., 2:4])
+    starts = np.concatenate([place[4], place[9]])  # [8 starts, N, 2]
+    assert len(np.unique(starts[:, 0, 0])) == 8
+    assert (np.abs(starts) <= 1).all()
+    # the last view of the old episode is kept apart from the first of the new
+    assert not np.array_equal(steps.final_obs[4], steps.obs[4])
+    np.testing.assert_array_equal(steps.final_obs[3], steps.obs[3])
+
+
+def test_default_length_is_25():
+    for name in ALL:
+        assert jmarl.make(f"mpe/{name}").spec.episode_length == 25
+
+
+# -- spec and actions ------------------------------------------------------------------------------
+
+
+def test_movers_who_speak_get_factored_actions_unless_flattened_is_asked_for():
+    assert jmarl.make("mpe/simple_reference").spec.action_space == MultiDiscrete((5, 10))
+    assert jmarl.make("mpe/simple_reference", actions="discrete").spec.action_space == Discrete(50)
+    leader, *rest = jmarl.make("mpe/simple_world_comm").spec.action_spaces
+    assert leader == MultiDiscrete((5, 4))
+    assert set(rest) == {Discrete(5)}
+    assert jmarl.make("mpe/simple_spread", actions="multidiscrete").spec.action_space == Discrete(5)
+
+
+@pytest.mark.parametrize("name", ["simple_reference", "simple_world_comm"])
+def test_factored_and_flattened_actions_do_the_same(name):
+    factored = jmarl.make(f"mpe/{name}", actions="multidiscrete")
+    flattened = jmarl.make(f"mpe/{name}", actions="discrete")
+    state, _ = start(factored, 16)
+    action = factored.spec.action_space.sample(jax.random.key(1), (16, factored.spec.num_agents))
+    speaks = np.array([isinstance(space, MultiDiscrete) for space in factored.spec.action_spaces])
+    flat = action[..., 0] + 5 * action[..., 1] * speaks[None]
+    _, one = jax.jit(factored.step)(jax.random.key(2), state, action)
+    _, two = jax.jit(flattened.step)(jax.random.key(2), state, flat)
+    np.testing.assert_array_equal(one.obs, two.obs)
+    np.testing.assert_array_equal(one.reward, two.reward)
+
+
+@pytest.mark.parametrize(
+    ("name", "teams"),
+    [
+        ("simple_spread", {"agents": (0, 1, 2)}),
+        ("simple_speaker_listener", {"agents": (0, 1)}),
+        ("simple_tag", {"adversary": (0, 1, 2), "good": (3,)}),
+        ("simple_adversary", {"adversary": (0,), "good": (1, 2)}),
+        ("simple_push", {"adversary": (0,), "good": (1,)}),
+        ("simple_crypto", {"adversary": (0,), "good": (1, 2)}),
+        ("simple_world_comm", {"adversary": (0, 1, 2, 3), "good": (4, 5)}),
+    ],
+)
+def test_teams(name, teams):
+    spec = jmarl.make(f"mpe/{name}").spec
+    assert dict(spec.teams) == teams
+    assert spec.cooperative == (len(teams) == 1)
+
+
+def test_agent_ids_are_appended_to_what_each_agent_sees():
+    plain = jmarl.make("mpe/simple_tag")
+    env = jmarl.make("mpe/simple_tag", agent_ids=True)
+    assert env.spec.obs_sizes == tuple(size + 4 for size in plain.spec.obs_sizes)
+    _, timestep = start(env, 3)
+    _, expected = start(plain, 3)
+    for i, size in enumerate(plain.spec.obs_sizes):
+        np.testing.assert_array_equal(timestep.obs[:, i, :size], expected.obs[:, i, :size])
+        ids = timestep.obs[:, i, size : size + 4]
+        np.testing.assert_array_equal(ids, np.broadcast_to(np.eye(4)[i], (3, 4)))
+
+
+# -- padding ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["simple_speaker_listener", "simple_world_comm"])
+def test_padding_of_actions_is_inert(name):
+    env = jmarl.make(f"mpe/{name}", actions="continuous")
+    mask = env.spec.action_mask
+    assert not mask.all()
+    state, _ = start(env, 8)
+    action = env.spec.action_space.sample(jax.random.key(1), (8, env.spec.num_agents))
+    other = jnp.where(mask[None], action, 1 - action)
+    step = jax.jit(env.step)
+    _, one = step(jax.random.key(2), state, action)
+    _, two = step(jax.random.key(2), state, other)
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+
+
+def test_padded_choices_say_and_move_nothing():
+    env = jmarl.make("mpe/simple_world_comm", actions="discrete")  # leader 20 choices, others 5
+    state, _ = start(env, 4)
+    still = jnp.zeros((4, 6), jnp.int32)
+    step = jax.jit(env.step)
+    _, one = step(jax.random.key(1), state, still)
+    _, two = step(jax.random.key(1), state, still.at[:, 1:].set(7))
+    np.testing.assert_array_equal(one.obs, two.obs)
+
+
+# -- calibration -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dialect", "policy", "expected"),
+    [
+        ("mpe2", "still", -72.4),
+        ("mpe2", "random", -79.2),
+        ("onpolicy", "still", -204.0),
+        ("onpolicy", "random", -218.0),
+    ],
+)
+def test_returns_of_known_policies(dialect, policy, expected):
+    """Sums over agents (mpe2) and the shared reward (on-policy) over 4,000 episodes, as measured
+    once with numpy."""
+    env = jmarl.make("mpe/simple_spread", dialect=dialect)
+    still = (lambda key: jnp.zeros((4000, 3), jnp.int32)) if policy == "still" else None
+    _, steps = play(env, num_envs=4000, num_steps=25, seed=3, act=still)
+    assert steps.truncated[-1].all()
+    returns = steps.reward.sum((0, 2) if dialect == "mpe2" else 0)
+    returns = returns if dialect == "mpe2" else returns[:, 0]
+    np.testing.assert_allclose(returns.mean(), expected, atol=1.0)
+
+
+# -- robustness ------------------------------------------------------------------------------------
+
+
+def coincident(env, num_envs=2):
+    state, _ = start(env, num_envs)
+    heap = {k: jnp.zeros_like(getattr(state.world, k)) for k in ("pos", "vel", "landmarks")}
+    return state.replace(world=state.world.replace(**heap))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_coincident_bodies_give_finite_values_and_gradients(name):
+    env = jmarl.make(f"mpe/{name}", actions="continuous")
+    state = coincident(env)
+    still = jnp.zeros((2, env.spec.num_agents, env.spec.action_space.size))
+
+    def score(world, action):
+        _, timestep = env.step(jax.random.key(1), MpeState(world, state.step), action)
+        return timestep.final_obs.sum() + timestep.reward.sum()
+
+    differentiable = {k: getattr(state.world, k) for k in ("pos", "vel", "landmarks")}
+    value, gradient = jax.jit(
+        jax.value_and_grad(lambda w, a: score(state.world.replace(**w), a), argnums=(0, 1))
+    )(differentiable, still)
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_far_away_prey_has_a_finite_gradient():
+    env = jmarl.make("mpe/simple_tag")
+    state, _ = start(env, 1)
+
+    def paid(pos):
+        return env.scenario.reward(state.world.replace(pos=pos)).sum()
+
+    gradient = jax.grad(paid)(jnp.full_like(state.world.pos, 1e4))
+    assert np.isfinite(gradient).all()
+
+
+def test_worlds_can_be_mapped_over_seeds():
+    env = jmarl.make("mpe/simple_tag", episode_length=2)
+
+    def program(key):
+        state, _ = env.reset(key, 3)
+        for i in range(2):
+            state, timestep = env.step(jax.random.fold_in(key, i), state, jnp.ones((3, 4), int))
+        return timestep
+
+    jax.config.update("jax_debug_key_reuse", False)  # fold_in after use is what is wanted here
+    try:
+        keys = jax.random.split(jax.random.key(0), 2)
+        both = jax.jit(jax.vmap(program))(keys)
+        alone = jax.jit(program)(keys[1])
+    finally:
+        jax.config.update("jax_debug_key_reuse", True)
+    one = jax.tree.map(lambda x: x[1], both)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), one, alone)
+
+
+small = st.integers(1, 3)
+OPTIONS = {
+    "simple": st.fixed_dictionaries({}),
+    "simple_spread": st.fixed_dictionaries(
+        {},
+        optional={
+            "num_agents": st.sampled_from([1, 2, 5, 11]),
+            "num_landmarks": small,
+            "local_ratio": st.floats(0, 1),
+            "dialect": st.sampled_from(["mpe2", "onpolicy"]),
+        },
+    ),
+    "simple_reference": st.fixed_dictionaries(
+        {},
+        optional={
+            "local_ratio": st.floats(0, 1),
+            "dialect": st.sampled_from(["mpe2", "onpolicy"]),
+        },
+    ),
+    "simple_speaker_listener": st.fixed_dictionaries(
+        {}, optional={"dialect": st.sampled_from(["mpe2", "onpolicy"])}
+    ),
+    "simple_adversary": st.fixed_dictionaries(
+        {}, optional={"num_good": small, "num_landmarks": small}
+    ),
+    "simple_push": st.fixed_dictionaries({}),
+    "simple_tag": st.fixed_dictionaries(
+        {},
+        optional={
+            "num_good": small,
+            "num_adversaries": st.sampled_from([1, 4, 9]),
+            "num_obstacles": st.integers(0, 3),
+        },
+    ),
+    "simple_crypto": st.fixed_dictionaries({}),
+    "simple_world_comm": st.fixed_dictionaries(
+        {},
+        optional={
+            "num_good": small,
+            "num_adversaries": small,
+            "num_obstacles": st.integers(0, 2),
+            "num_food": small,
+            "num_forests": st.integers(0, 2),
+        },
+    ),
+}
+COMMON = st.fixed_dictionaries(
+    {"episode_length": st.integers(1, 3)},
+    optional={
+        "actions": st.sampled_from(["discrete", "continuous", "multidiscrete"]),
+        "agent_ids": st.booleans(),
+    },
+)
+CASES = st.sampled_from(ALL).flatmap(lambda name: st.tuples(st.just(name), OPTIONS[name], COMMON))
+
+
+@settings(max_examples=10, deadline=None, derandomize=True)
+@given(case=CASES, num_envs=st.integers(1, 4), seed=st.integers(0, 1000))
+def test_any_legal_options_give_finite_worlds_of_the_promised_shape(case, num_envs, seed):
+    name, own, common = case
+    env = jmarl.make(f"mpe/{name}", **own, **common)
+    spec = env.spec
+    first, steps = play(env, num_envs, num_steps=3, seed=seed)
+    n, o, a = spec.num_agents, spec.obs_size, spec.action_space.size
+    shapes = {
+        "obs": (num_envs, n, o),
+        "state": (num_envs, spec.state_size),
+        "action_mask": (num_envs, n, a),
+        "active": (num_envs, n),
+        "reward": (num_envs, n),
+        "terminated": (num_envs,),
+        "truncated": (num_envs,),
+        "final_obs": (num_envs, n, o),
+        "final_state": (num_envs, spec.state_size),
+    }
+    for field, shape in shapes.items():
+        assert getattr(first, field).shape == shape
+        assert getattr(steps, field).shape == (3, *shape)
+        assert getattr(first, field).dtype == getattr(steps, field).dtype
+        assert np.isfinite(getattr(steps, field)).all()
+    assert (np.asarray(steps.obs)[:, :, ~spec.obs_mask] == 0).all()
+    assert (np.asarray(steps.final_obs)[:, :, ~spec.obs_mask] == 0).all()
+    assert spec.action_mask.any(axis=1).all()
+    assert steps.truncated[spec.episode_length - 1].all()
+
+
+def test_double_precision_throughout(x64):
+    env = jmarl.make("mpe/simple_world_comm", actions="continuous")
+    _, steps = play(env, num_envs=2, num_steps=1)
+    assert steps.obs.dtype == steps.reward.dtype == np.float64
+
+
+def test_a_scenario_of_ones_own():
+    """What the README shows: a class, registered, played by its name."""
+    from jmarl.envs.mpe import register
+
+    class Lonely(SimpleSpread):
+        name = "lonely"
+
+        def start(self, key, num_envs):
+            world = super().start(key, num_envs)
+            return world.replace(pos=jnp.zeros_like(world.pos))
+
+    register(Lonely)
+    try:
+        _, timestep = start(jmarl.make("mpe/lonely", num_agents=1), 2)
+        np.testing.assert_array_equal(timestep.obs[..., 2:4], 0)
+    finally:
+        del SCENARIOS["lonely"]
+
+
+def test_world_is_a_pytree_with_worlds_last():
+    state, _ = start(jmarl.make("mpe/simple_tag"), 7)
+    assert isinstance(state.world, World)
+    assert all(leaf.shape[-1] == 7 for leaf in jax.tree.leaves(state.world))

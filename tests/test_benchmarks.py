@@ -1,0 +1,64 @@
+"""The benchmark commands' pieces on tiny sizes; the commands themselves take minutes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import envs, report
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def rows():
+    import jax
+
+    with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
+        return envs.measure("simple_speaker_listener", 2)
+
+
+def test_every_subject_has_a_rate_and_every_program_a_compile_time(rows):
+    found = {(row.subject, row.metric) for row in rows}
+    assert found == {
+        ("native", "steps_per_s"),
+        ("jaxmarl", "steps_per_s"),
+        ("mpe2", "steps_per_s"),
+        ("native", "compile_s"),
+        ("jaxmarl", "compile_s"),
+    }
+    assert {row.case for row in rows} == {"simple_speaker_listener/2"}
+    assert all(row.value > 0 for row in rows)
+
+
+def test_figures_are_written_in_the_one_form(rows, tmp_path):
+    report.write(tmp_path / "x.json", rows)
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert set(written) == {"rows", "meta"}
+    assert set(written["rows"][0]) == {"case", "subject", "metric", "value"}
+    assert {"commit", "command", "versions", "cores"} <= set(written["meta"])
+
+
+def test_the_table_shows_ratios():
+    rows = [report.Row("a/1", s, "steps_per_s", v) for s, v in [("native", 30), ("jaxmarl", 10)]]
+    rows += [report.Row("a/1", "mpe2", "steps_per_s", 5.0)]
+    rows += [report.Row("a/1", s, "compile_s", 1.0) for s in ("native", "jaxmarl")]
+    assert envs.lines(rows) == [["a/1", "30", "10", "5", "3.0×", "6×", "1.0", "1.0"]]
+
+
+def test_interleaved_takes_turns_after_a_warm_up():
+    order = []
+    times = report.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    assert order == ["a", "b"] * 3
+    assert {name: len(taken) for name, taken in times.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("arguments", [["--quik"], ["--json"]])
+def test_a_mistyped_option_is_refused_in_one_line(arguments):
+    command = [sys.executable, "-m", "benchmarks.envs", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert arguments[0] in done.stderr

@@ -1,0 +1,106 @@
+"""The package as a user meets it: imports, refusals, the commands of the README."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jmarl
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str, timeout: int = 300) -> subprocess.CompletedProcess:
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+
+
+def test_import_brings_none_of_the_heavy_packages():
+    listing = "import jmarl, sys; print(*sys.modules, sep='\\n')"
+    loaded = set(run(sys.executable, "-c", listing).stdout.split())
+    assert "jmarl.envs.base" in loaded
+    for heavy in ("jaxmarl", "gymnax", "torch", "matplotlib", "mpe2", "brax"):
+        assert heavy not in loaded
+
+
+def test_pure_modules_neither_print_nor_open_nor_jit():
+    """Effects and `jit` live at the edge; the environments are not at the edge."""
+    # the one exception: importing jaxmarl means keeping it from printing
+    for module in [*(ROOT / "jmarl" / "envs").rglob("*.py"), ROOT / "jmarl" / "spaces.py"]:
+        source = module.read_text()
+        for effect in (r"\bprint\(", r"\bopen\(", r"import time\b", r"jax\.jit", r"callback"):
+            assert not re.search(effect, source), f"{effect} in {module}"
+
+
+def test_version_is_that_of_the_distribution():
+    import importlib.metadata
+
+    assert importlib.metadata.version("jmarl") == jmarl.__version__
+
+
+def test_wheel_holds_every_module(tmp_path):
+    built = run(
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(tmp_path), "."
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("jmarl-*.whl")
+    listing = run(sys.executable, "-m", "zipfile", "-l", str(wheel)).stdout
+    for module in (ROOT / "jmarl").rglob("*.py"):
+        assert str(module.relative_to(ROOT)) in listing
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("simple_spread", {}, ["no family", "mpe/simple_spread"]),
+        ("mpe/", {}, ["no family"]),
+        ("mpee/simple_spread", {}, ["mpee", "did you mean 'mpe'", "gymnax"]),
+        ("mpe/simple_spred", {}, ["did you mean 'mpe/simple_spread'", "mpe/simple_crypto"]),
+        ("mpe/simple_spread", {"num_agent": 4}, ["'num_agent'", "did you mean 'num_agents'"]),
+        ("mpe/simple_crypto", {"num_agents": 4}, ["'num_agents'", "episode_length"]),
+        ("mpe/simple_spread", {"num_agents": 0}, ["num_agents=0", "at least 1"]),
+        ("mpe/simple_spread", {"num_agents": 2.5}, ["num_agents=2.5", "at least 1"]),
+        ("mpe/simple_spread", {"num_agents": True}, ["num_agents=True"]),
+        ("mpe/simple_spread", {"num_landmarks": -1}, ["num_landmarks=-1", "at least 1"]),
+        ("mpe/simple_spread", {"local_ratio": 1.5}, ["local_ratio=1.5", "0.0 to 1.0"]),
+        ("mpe/simple_spread", {"local_ratio": float("nan")}, ["local_ratio=nan"]),
+        ("mpe/simple_reference", {"local_ratio": -0.1}, ["local_ratio=-0.1", "0.0 to 1.0"]),
+        ("mpe/simple_spread", {"episode_length": 0}, ["episode_length=0", "at least 1"]),
+        ("mpe/simple_tag", {"episode_length": -25}, ["episode_length=-25", "at least 1"]),
+        ("mpe/simple_tag", {"num_good": 0}, ["num_good=0", "at least 1"]),
+        ("mpe/simple_tag", {"num_adversaries": 0}, ["num_adversaries=0"]),
+        ("mpe/simple_tag", {"num_obstacles": -1}, ["num_obstacles=-1", "at least 0"]),
+        ("mpe/simple_world_comm", {"num_food": 0}, ["num_food=0", "at least 1"]),
+        ("mpe/simple_world_comm", {"num_forests": "2"}, ["num_forests='2'", "at least 0"]),
+        ("mpe/simple_adversary", {"num_good": 0}, ["num_good=0"]),
+        ("mpe/simple_spread", {"actions": "fly"}, ["actions='fly'", "continuous"]),
+        ("mpe/simple_spread", {"agent_ids": 1}, ["agent_ids=1"]),
+        ("mpe/simple_spread", {"dialect": "mpe3"}, ["dialect='mpe3'", "onpolicy"]),
+        ("mpe/simple_tag", {"dialect": "onpolicy"}, ["onpolicy", "simple_tag"]),
+        ("probe/constnt", {}, ["did you mean 'probe/constant'"]),
+        ("probe/action", {"actions": "multidiscrete"}, ["actions='multidiscrete'"]),
+        ("gymnax/Pendulum", {}, ["did you mean 'gymnax/Pendulum-v1'"]),
+        ("gymnax/Pendulum-v1", {"gravity": 9}, ["'gravity'", "max_steps_in_episode"]),
+        ("jaxmarl/MPE_simple_spread", {}, ["did you mean 'jaxmarl/MPE_simple_spread_v3'"]),
+        ("jaxmarl/HeuristicEnemySMAX", {"map_name": "3n"}, ["did you mean '3m'"]),
+        ("jaxmarl/overcooked", {"layout": "cramped"}, ["cramped_room"]),
+        ("jaxmarl/coin_game", {"num_agents": 3}, ["num_agents"]),
+        ("jaxmarl/switch_riddle", {"num_agents": 2}, ["minimum number of agents"]),
+        ("jaxmarl/storm", {}, ["one observation array per agent"]),
+    ],
+)
+def test_refusals_name_the_key_the_value_and_what_would_be_right(name, options, words, foreign):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 (the words are checked below)
+        jmarl.make(name, **options)
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("extra", ["playground", "brax"])
+def test_a_missing_package_is_named_with_its_extra(extra, monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=rf'pip install "jmarl\[{extra}\]"'):
+        jmarl.make(f"{extra}/anything")
