@@ -4,9 +4,10 @@
 `A` action entries. `M` members of a population are outermost and appear only there.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+from flax import struct
 
 
 class TimeStep(NamedTuple):
@@ -21,3 +22,70 @@ class TimeStep(NamedTuple):
     truncated: jax.Array  # [E] bool: a time limit cut it; the future goes on unseen
     final_obs: jax.Array  # [E, N, O] what the step led to, before any reset
     final_state: jax.Array  # [E, S] likewise
+
+
+class Perception(NamedTuple):
+    """What a policy decides on; the leading axes are free."""
+
+    obs: jax.Array  # […, N, O]
+    state: jax.Array  # […, S]
+    action_mask: jax.Array  # […, N, A] bool
+
+
+class Decision(NamedTuple):
+    """What a policy did, and what it thought of it."""
+
+    action: jax.Array  # [E, N], [E, N, K] or [E, N, D]
+    log_prob: jax.Array  # [E, N, K] per component of the action
+    value: jax.Array  # [E, N] as the network gives it, normalised if values are
+
+
+class Evaluation(NamedTuple):
+    """A recorded joint action under the parameters of now."""
+
+    log_prob: jax.Array  # […, N, K]
+    entropy: jax.Array  # […, N, K]
+    value: jax.Array  # […, N]
+
+
+class Transition(NamedTuple):
+    """One step of all worlds as a learner needs it; stacked over time, `[T, E, …]`."""
+
+    perception: Perception
+    decision: Decision
+    active: jax.Array  # [E, N] float: 1 where the agent acted
+    reward: jax.Array  # [E, N]
+    terminated: jax.Array  # [E] bool
+    truncated: jax.Array  # [E] bool
+    final_value: jax.Array  # [E, N] of the final observation where truncated, else 0
+
+
+class Batch(NamedTuple):
+    """Rows to learn from, `[T, E, N, …]` or `[B, N, …]`."""
+
+    perception: Perception
+    action: jax.Array
+    log_prob: jax.Array  # […, N, K]
+    value: jax.Array  # […, N]
+    advantage: jax.Array  # […, N]
+    target: jax.Array  # […, N] return, in the rewards' own units
+    active: jax.Array  # […, N]
+
+
+class State(struct.PyTreeNode):
+    """Everything that training is in the middle of; what is not here does not survive a resume.
+
+    Teams learn apart: parameters, optimiser and value statistics are tuples, one entry a team.
+    """
+
+    params: tuple[Any, ...]
+    opt_state: tuple[Any, ...]
+    value_norm: tuple[Any, ...]
+    memory: tuple[Any, ...]
+    env: Any
+    timestep: TimeStep
+    key: jax.Array
+    update: jax.Array  # [] int32: updates done
+
+
+Metrics = dict[str, jax.Array]

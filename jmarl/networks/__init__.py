@@ -1,0 +1,1 @@
+"""Networks, as Flax modules that take any leading axes."""

@@ -1,0 +1,63 @@
+"""Multi-head attention over agents: all at once (training) or one at a time (acting)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jmarl.networks.layers import dense, split_heads
+
+
+class Cache(NamedTuple):
+    """Keys and values of the agents that have acted."""
+
+    key: jax.Array  # […, N, heads, D/heads]
+    value: jax.Array
+
+
+class Attention(nn.Module):
+    """softmax(q·kᵀ/√d)·v, then a projection; queries may come from elsewhere than keys."""
+
+    width: int
+    heads: int
+    causal: bool
+
+    def setup(self) -> None:
+        self.key, self.query, self.value, self.proj = (dense(self.width, 0.01) for _ in range(4))
+
+    def __call__(self, source: jax.Array, query: jax.Array) -> jax.Array:
+        """`[…, N, D]` × `[…, N, D]` → `[…, N, D]`. Causal: agent i attends to agents ≤ i."""
+        k, v, q = (
+            split_heads(x, self.heads)
+            for x in (self.key(source), self.value(source), self.query(query))
+        )
+        n = source.shape[-2]
+        visible = jnp.tril(jnp.ones((n, n), bool)) if self.causal else jnp.ones((n, n), bool)
+        return self._mix(q, k, v, visible)
+
+    def step(
+        self, source: jax.Array, query: jax.Array, cache: Cache, i: jax.Array
+    ) -> tuple[jax.Array, Cache]:
+        """Agent i alone, `[…, D]`: its key and value join the cache, its query looks back."""
+        k, v, q = (
+            split_heads(x, self.heads)[..., None, :, :]
+            for x in (self.key(source), self.value(source), self.query(query))
+        )
+        axis = cache.key.ndim - 3
+        cache = Cache(
+            jax.lax.dynamic_update_slice_in_dim(cache.key, k, i, axis),
+            jax.lax.dynamic_update_slice_in_dim(cache.value, v, i, axis),
+        )
+        visible = (jnp.arange(cache.key.shape[axis]) <= i)[None]
+        return self._mix(q, cache.key, cache.value, visible)[..., 0, :], cache
+
+    def _mix(self, q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
+        """`visible`: `[queries, keys]`."""
+        # heads before agents: the products are then plain matrices, free of copies for one head
+        q, k, v = (jnp.swapaxes(x, -2, -3) for x in (q, k, v))
+        scores = q @ jnp.swapaxes(k, -1, -2) / q.shape[-1] ** 0.5
+        seen = visible.reshape((1,) * (scores.ndim - 2) + visible.shape)
+        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+        mixed = jnp.swapaxes(weights @ v, -2, -3)
+        return self.proj(mixed.reshape(*mixed.shape[:-2], self.width))

@@ -1,0 +1,85 @@
+"""Running statistics: of value targets (ValueNorm, PopArt), of observations and of rewards."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+BETA = 0.99999  # a Python float: 1 - float32(β) would be 0.14 % off
+EPSILON = 1e-5
+MIN_VARIANCE = 1e-2
+
+
+class ValueNorm(struct.PyTreeNode):
+    """Debiased exponential averages of targets and their squares. Before the first update the
+    mean is 0 and the variance at its floor, so that values are denormalised by 0.1."""
+
+    mean: jax.Array  # biased averages
+    square: jax.Array
+    debias: jax.Array
+
+    @classmethod
+    def create(cls) -> "ValueNorm":
+        zero = jnp.zeros(())
+        return cls(zero, zero, zero)
+
+    def update(self, target: jax.Array) -> "ValueNorm":
+        """μ ← βμ + (1-β)·mean(x), likewise for x² and for 1, over all entries."""
+        old = jnp.stack([self.mean, self.square, self.debias])
+        new = jnp.stack([target.mean(), (target**2).mean(), jnp.ones((), target.dtype)])
+        mean, square, debias = BETA * old + (1 - BETA) * new
+        return ValueNorm(mean, square, debias)
+
+    def moments(self) -> tuple[jax.Array, jax.Array]:
+        """Debiased mean and standard deviation, the variance at least 0.01."""
+        scale = jnp.maximum(self.debias, EPSILON)
+        mean = self.mean / scale
+        return mean, jnp.sqrt(jnp.maximum(self.square / scale - mean**2, MIN_VARIANCE))
+
+    def normalise(self, x: jax.Array) -> jax.Array:
+        mean, std = self.moments()
+        return (x - mean) / std
+
+    def denormalise(self, x: jax.Array) -> jax.Array:
+        mean, std = self.moments()
+        return x * std + mean
+
+
+def popart_rescale(head: Any, old: ValueNorm, new: ValueNorm) -> Any:
+    """The value head `{kernel, bias}` that predicts under `new` what it did under `old`:
+    W ← W·σ_o/σ_n, b ← (σ_o·b + μ_o - μ_n)/σ_n. van Hasselt et al. 2016."""
+    (old_mean, old_std), (new_mean, new_std) = old.moments(), new.moments()
+    return {
+        "kernel": head["kernel"] * (old_std / new_std),
+        "bias": (old_std * head["bias"] + old_mean - new_mean) / new_std,
+    }
+
+
+class RunningMoments(struct.PyTreeNode):
+    """Mean and variance of all rows seen, merged batch by batch. Chan et al. 1979."""
+
+    mean: jax.Array  # […]
+    variance: jax.Array
+    count: jax.Array
+
+    @classmethod
+    def create(cls, shape: tuple[int, ...], count: float = 1e-4) -> "RunningMoments":
+        return cls(jnp.zeros(shape), jnp.ones(shape), jnp.asarray(count))
+
+    def update(self, rows: jax.Array) -> "RunningMoments":
+        """`rows`: `[B, …]`."""
+        size = rows.shape[0]
+        total = self.count + size
+        delta = rows.mean(0) - self.mean
+        squares = self.variance * self.count + rows.var(0) * size
+        between = delta**2 * (self.count * size / total)
+        return RunningMoments(
+            mean=self.mean + delta * (size / total),
+            variance=(squares + between) / total,
+            count=total,
+        )
+
+    def normalise(self, x: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
+        """(x - μ)/√(σ² + ε), within ±clip."""
+        return jnp.clip((x - self.mean) / jnp.sqrt(self.variance + eps), -clip, clip)

@@ -1,0 +1,108 @@
+"""The PPO objective of all algorithms here, put together from the equations in `losses`."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jmarl import losses
+from jmarl.losses import Reduction
+from jmarl.normalize import ValueNorm
+from jmarl.policies import Policy
+from jmarl.types import Batch, Metrics
+
+
+class Hyper(struct.PyTreeNode):
+    """Hyperparameters that are traced: a sweep over them is one compiled program."""
+
+    lr: jax.Array | float = 5e-4
+    gamma: jax.Array | float = 0.99
+    gae_lambda: jax.Array | float = 0.95
+    clip_eps: jax.Array | float = 0.2
+    value_clip_eps: jax.Array | float = 0.2
+    value_coef: jax.Array | float = 1.0
+    entropy_coef: jax.Array | float = 0.01
+    max_grad_norm: jax.Array | float = 10.0
+    huber_delta: jax.Array | float = 10.0
+    target_kl: jax.Array | float = 0.0  # ≤ 0: epochs are never cut short
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Which form of each term; every form is some reference's."""
+
+    ratio: Literal["component", "joint"] = "component"  # one ratio per head or dimension, or one
+    value_loss: Literal["huber", "squared"] = "huber"
+    squared_factor: float = 0.5
+    clip_value: bool = True
+    normalise_value: bool = True
+    agent_reduction: Reduction = "mean"
+    advantage_norm: Literal["batch", "minibatch", "none"] = "batch"
+    advantage_eps: float = 1e-5
+    advantage_ddof: int = 0
+
+    def loss(
+        self, policy: Policy, hyper: Hyper, params: Any, value_norm: ValueNorm, batch: Batch
+    ) -> tuple[jax.Array, tuple[ValueNorm, Metrics]]:
+        """L_π - c_H·H + c_V·L_V, with the updated value statistics and the parts as metrics."""
+        now = policy.evaluate(params, batch.perception, batch.action)
+        advantage = batch.advantage
+        if self.advantage_norm == "minibatch":
+            advantage = self.normalised(batch)
+        policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, advantage, hyper)
+        value_loss, value_norm = self._value_loss(now.value, batch, value_norm, hyper)
+        entropy = losses.masked_mean(now.entropy.sum(-1), batch.active)
+        total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
+        metrics = {
+            "loss/total": total,
+            "loss/policy": policy_loss,
+            "loss/value": value_loss,
+            "loss/entropy": entropy,
+        }
+        return total, (value_norm, metrics | ratio_metrics)
+
+    def normalised(self, batch: Batch) -> jax.Array:
+        """The batch's advantages, normalised over it."""
+        return losses.normalise_advantage(
+            batch.advantage, batch.active, self.advantage_eps, self.advantage_ddof
+        )
+
+    def _policy_loss(
+        self, log_prob: jax.Array, batch: Batch, advantage: jax.Array, hyper: Hyper
+    ) -> tuple[jax.Array, Metrics]:
+        log_ratio = log_prob - batch.log_prob  # […, N, K]
+        if self.ratio == "joint":
+            log_ratio = log_ratio.sum(-1, keepdims=True)
+        ratio = jnp.exp(log_ratio)
+        surrogate = losses.clipped_surrogate(ratio, advantage[..., None], hyper.clip_eps).sum(-1)
+        joint = log_ratio.sum(-1)
+        metrics = {
+            "loss/ratio": losses.masked_mean(ratio.mean(-1), batch.active),
+            "loss/approx_kl": losses.masked_mean(losses.approx_kl(joint), batch.active),
+            "loss/old_approx_kl": losses.masked_mean(losses.old_approx_kl(joint), batch.active),
+            "loss/clip_fraction": losses.masked_mean(
+                losses.clip_fraction(ratio, hyper.clip_eps).mean(-1), batch.active
+            ),
+        }
+        return losses.reduce_agents(surrogate, batch.active, self.agent_reduction), metrics
+
+    def _value_loss(
+        self, value: jax.Array, batch: Batch, value_norm: ValueNorm, hyper: Hyper
+    ) -> tuple[jax.Array, ValueNorm]:
+        """Statistics are updated first, then the target is normalised by them."""
+        target = batch.target
+        if self.normalise_value:
+            value_norm = value_norm.update(target)
+            target = value_norm.normalise(target)
+        loss = self._error(target - value, hyper)
+        if self.clip_value:
+            clipped = losses.clip_value(value, batch.value, hyper.value_clip_eps)
+            loss = losses.clipped_value_loss(loss, self._error(target - clipped, hyper))
+        return losses.masked_mean(loss, batch.active), value_norm
+
+    def _error(self, error: jax.Array, hyper: Hyper) -> jax.Array:
+        if self.value_loss == "huber":
+            return losses.huber(error, hyper.huber_delta)
+        return losses.squared(error, self.squared_factor)

@@ -1,0 +1,163 @@
+"""One train step, composed: play, count advantages, learn. Pure; `jit` is the caller's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jmarl import losses
+from jmarl.envs.base import Env
+from jmarl.normalize import ValueNorm
+from jmarl.objective import Hyper, Objective
+from jmarl.policies import Policy, restrict
+from jmarl.returns import TimeLimit, gae, monte_carlo
+from jmarl.rollout import RewardShare, perceive, rollout, team_obs_size
+from jmarl.types import Batch, Metrics, State, Transition
+from jmarl.update import Learner, Shuffle, gradient_step, learn, linear_decay
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """The static side of a run: worlds, policies, shapes, forms. Hyperparameters come traced."""
+
+    env: Env
+    policies: tuple[Policy, ...]  # one a team
+    num_envs: int
+    rollout_length: int
+    total_updates: int
+    epochs: int = 10
+    num_minibatches: int = 1
+    shuffle: Shuffle = "blocks"
+    objective: Objective = field(default_factory=Objective)
+    returns: Literal["gae", "monte_carlo"] = "gae"
+    time_limit: TimeLimit = "bootstrap"
+    share: RewardShare = "team_mean"
+    anneal_lr: bool = False
+    lr_end_factor: float = 0.0
+    stop_on_kl: bool = False
+    optimiser: optax.GradientTransformation = field(
+        default_factory=lambda: optax.scale_by_adam(eps=1e-5)
+    )
+
+    def init(self, key: jax.Array) -> State:
+        param_key, env_key, key = jax.random.split(key, 3)
+        keys = jax.random.split(param_key, len(self.policies))
+        params = tuple(policy.init(k) for policy, k in zip(self.policies, keys, strict=True))
+        env_state, timestep = self.env.reset(env_key, self.num_envs)
+        return State(
+            params=params,
+            opt_state=tuple(self.optimiser.init(p) for p in params),
+            value_norm=tuple(ValueNorm.create() for _ in params),
+            memory=tuple(policy.memory(self.num_envs) for policy in self.policies),
+            env=env_state,
+            timestep=timestep,
+            key=key,
+            update=jnp.zeros((), jnp.int32),
+        )
+
+    def step(self, state: State, hyper: Hyper) -> tuple[State, Metrics]:
+        """One update: `rollout_length` steps of all worlds, then `epochs` over them."""
+        key, play_key, learn_key = jax.random.split(state.key, 3)
+        (memory, env_state, timestep), played = rollout(
+            self.env,
+            self.policies,
+            state.params,
+            state.memory,
+            state.env,
+            state.timestep,
+            play_key,
+            self.rollout_length,
+            self.share,
+        )
+        lr = jnp.asarray(hyper.lr)
+        if self.anneal_lr:
+            lr = linear_decay(lr, state.update, self.total_updates, self.lr_end_factor)
+        learners, metrics = [], {"charts/learning_rate": lr}
+        for i, (policy, transitions) in enumerate(zip(self.policies, played, strict=True)):
+            team = self.env.spec.teams[i]
+            seen = restrict(perceive(timestep), team.agents, team_obs_size(self.env.spec, i))
+            last_value = policy.value(state.params[i], memory[i], seen)
+            batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
+            learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
+            team_key = jax.random.fold_in(learn_key, i)
+            learner, learned = self._learn(policy, learner, batch, team_key, hyper, lr)
+            learners.append(learner)
+            metrics |= _named(known | learned, team.name, alone=self.env.spec.cooperative)
+        params, opt_state, value_norm = zip(*learners, strict=True)
+        after = State(
+            params=params,
+            opt_state=opt_state,
+            value_norm=value_norm,
+            memory=memory,
+            env=env_state,
+            timestep=timestep,
+            key=key,
+            update=state.update + 1,
+        )
+        return after, metrics
+
+    def _batch(
+        self, played: Transition, last_value: jax.Array, value_norm: ValueNorm, hyper: Hyper
+    ) -> tuple[Batch, Metrics]:
+        """Advantages and returns in the rewards' own units, from values as they were predicted."""
+        value, decision = played.decision.value, played.decision
+        following = jnp.concatenate([value[1:], last_value[None]])
+        next_value = jnp.where(played.truncated[..., None], played.final_value, following)
+        if self.objective.normalise_value:
+            known, ahead = value_norm.denormalise(value), value_norm.denormalise(next_value)
+        else:
+            known, ahead = value, next_value
+        ends = (played.terminated, played.truncated)
+        if self.returns == "gae":
+            advantage, target = gae(
+                played.reward, known, ahead, *ends, hyper.gamma, hyper.gae_lambda, self.time_limit
+            )
+        else:
+            target = monte_carlo(played.reward, ahead, *ends, hyper.gamma)
+            advantage = target - known
+        batch = Batch(
+            perception=played.perception,
+            action=decision.action,
+            log_prob=decision.log_prob,
+            value=value,
+            advantage=advantage,
+            target=target,
+            active=played.active,
+        )
+        if self.objective.advantage_norm == "batch":
+            batch = batch._replace(advantage=self.objective.normalised(batch))
+        metrics = {
+            "train/reward": played.reward.mean(),
+            "loss/explained_variance": losses.explained_variance(known, target),
+        }
+        return batch, metrics
+
+    def _learn(
+        self,
+        policy: Policy,
+        learner: Learner,
+        batch: Batch,
+        key: jax.Array,
+        hyper: Hyper,
+        lr: jax.Array,
+    ) -> tuple[Learner, Metrics]:
+        step: Callable[[Learner, Batch], Any] = partial(
+            gradient_step,
+            loss_fn=partial(self.objective.loss, policy, hyper),
+            optimiser=self.optimiser,
+            lr=lr,
+            max_grad_norm=hyper.max_grad_norm,
+        )
+        target_kl = hyper.target_kl if self.stop_on_kl else None
+        return learn(
+            learner, batch, key, step, self.epochs, self.num_minibatches, self.shuffle, target_kl
+        )
+
+
+def _named(metrics: Metrics, team: str, alone: bool) -> Metrics:
+    """`loss/policy`, or `loss/policy/adversary` where teams learn apart."""
+    return metrics if alone else {f"{name}/{team}": value for name, value in metrics.items()}

@@ -1,0 +1,115 @@
+"""Learning from a batch: epochs of minibatches, as scans, with torch's arithmetic."""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from jmarl.types import Batch, Metrics
+
+Shuffle = Literal["blocks", "rows", "none"]
+LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, tuple[Any, Metrics]]]
+
+
+class Learner(NamedTuple):
+    """What changes from minibatch to minibatch."""
+
+    params: Any
+    opt_state: Any
+    value_norm: Any
+
+
+def clip_by_global_norm(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]:
+    """g·min(1, max/(‖g‖ + 1e-6)), as torch's clip_grad_norm_; also ‖g‖ before."""
+    norm = optax.global_norm(grads)
+    scale = jnp.minimum(1.0, max_norm / (norm + 1e-6))
+    return jax.tree.map(lambda g: g * scale, grads), norm
+
+
+def linear_decay(
+    lr: jax.Array | float, done: jax.Array, total: int, end_factor: float = 0.0
+) -> jax.Array:
+    """lr·max(1 - done/total, end_factor): on-policy and MAT with 0, XuanCe with its floor."""
+    return lr * jnp.maximum(1.0 - done / total, end_factor)
+
+
+def gradient_step(
+    learner: Learner,
+    batch: Batch,
+    loss_fn: LossFn,
+    optimiser: optax.GradientTransformation,
+    lr: jax.Array,
+    max_grad_norm: jax.Array | float,
+) -> tuple[Learner, Metrics]:
+    """θ ← θ - lr·optimiser(clip(∇L)); the value statistics are those the loss has updated."""
+    grad_fn = jax.grad(loss_fn, has_aux=True)
+    grads, (value_norm, metrics) = grad_fn(learner.params, learner.value_norm, batch)
+    clipped, norm = clip_by_global_norm(grads, max_grad_norm)
+    updates, opt_state = optimiser.update(clipped, learner.opt_state, learner.params)
+    params = jax.tree.map(lambda p, u: p - lr * u, learner.params, updates)
+    return Learner(params, opt_state, value_norm), metrics | {"loss/grad_norm": norm}
+
+
+def minibatches(
+    batch: Batch, key: jax.Array, count: int, shuffle: Shuffle
+) -> Callable[[jax.Array], Batch]:
+    """i → the i-th of `count` minibatches of a `[T, E, …]` batch.
+
+    `blocks`: groups of neighbouring worlds in random order. Worlds are alike and independent, so
+    this is a fair shuffle, and slices cost nothing where gathering rows would cost as much as the
+    gradient. `rows`: single (time, world) rows, permuted exactly as the references do.
+    """
+    length, worlds = batch.active.shape[:2]
+    if shuffle == "rows":
+        order = jax.random.permutation(key, length * worlds).reshape(count, -1)
+        rows = jax.tree.map(lambda x: x.reshape(length * worlds, *x.shape[2:]), batch)
+        return lambda i: jax.tree.map(lambda x: x[order[i]], rows)
+    size = worlds // count
+    order = jax.random.permutation(key, count) if shuffle == "blocks" else jnp.arange(count)
+    return lambda i: jax.tree.map(
+        lambda x: lax.dynamic_slice_in_dim(x, order[i] * size, size, axis=1), batch
+    )
+
+
+def learn(
+    learner: Learner,
+    batch: Batch,
+    key: jax.Array,
+    step: Callable[[Learner, Batch], tuple[Learner, Metrics]],
+    epochs: int,
+    num_minibatches: int,
+    shuffle: Shuffle = "blocks",
+    target_kl: jax.Array | float | None = None,
+) -> tuple[Learner, Metrics]:
+    """`epochs` passes over the batch; metrics averaged over the minibatches that ran.
+
+    With `target_kl`, an epoch after whose last minibatch the KL exceeds it is the last:
+    parameters, optimiser and statistics then stay as they are.
+    """
+
+    def epoch(carry: tuple[Learner, jax.Array], key: jax.Array) -> tuple:
+        learner, stopped = carry
+        take = minibatches(batch, key, num_minibatches, shuffle)
+        after, metrics = lax.scan(
+            lambda learner, i: step(learner, take(i)), learner, jnp.arange(num_minibatches)
+        )
+        if target_kl is None:
+            return (after, stopped), (metrics, jnp.ones(()))
+        kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, after)
+        ran = 1.0 - stopped
+        # None and values ≤ 0 both mean: never stop
+        over = (target_kl > 0) & (metrics["loss/approx_kl"][-1] > target_kl)
+        return (kept, stopped | over), (metrics, ran)
+
+    start = (learner, jnp.zeros((), bool))
+    (learner, _), (metrics, ran) = lax.scan(epoch, start, jax.random.split(key, epochs))
+
+    def mean(x: jax.Array) -> jax.Array:
+        """Over the minibatches of the epochs that ran; x: [epochs, minibatches]."""
+        return (jnp.where(ran[:, None] > 0, x, 0.0).sum()) / (ran.sum() * num_minibatches)
+
+    averaged = {name: mean(x) for name, x in metrics.items()}
+    return learner, averaged | {"loss/epochs": ran.sum()}

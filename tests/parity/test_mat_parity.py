@@ -1,0 +1,328 @@
+"""MAT against torch, with the same weights, observations and recorded actions on both sides."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+import torch_core
+import torch_mat
+
+from jmarl.mat import MatPolicy
+from jmarl.normalize import ValueNorm
+from jmarl.objective import Hyper, Objective
+from jmarl.spaces import Box, Discrete
+from jmarl.torch_import import convert_mat, read_mat
+from jmarl.types import Batch, Evaluation, Perception
+from jmarl.update import Learner, gradient_step
+
+N, OBS, A, D, B = 3, 7, 5, 16, 12
+KINDS = ["Discrete", "Continuous", "masked"]
+SIZES = [(1, 1), (2, 2)]  # blocks, heads
+
+
+def models(kind, blocks=1, heads=1):
+    """The same network twice: torch in float64, and jmarl's policy with its parameters."""
+    torch.manual_seed(0)
+    action_type = "Continuous" if kind == "Continuous" else "Discrete"
+    model = torch_mat.MultiAgentTransformer(OBS, A, N, blocks, D, heads, action_type).double()
+    torch_mat.perturb(model, seed=1)
+    space = Box.uniform(-1, 1, A) if kind == "Continuous" else Discrete(A)
+    policy = MatPolicy(N, OBS, space, D, heads, blocks)
+    return model, policy, convert(model, policy)
+
+
+def convert(model, policy):
+    return convert_mat({k: v.detach().numpy() for k, v in model.state_dict().items()}, policy)
+
+
+def data(kind, seed=0):
+    """Observations, legal actions and recorded actions, as numpy."""
+    rng = np.random.default_rng(seed)
+    available = np.ones((B, N, A), bool)
+    if kind == "masked":
+        available = rng.random((B, N, A)) < 0.6
+        available[..., 2] = True
+    if kind == "Continuous":
+        action = rng.normal(size=(B, N, A))
+    else:
+        scores = rng.random((B, N, A)) * available
+        action = scores.argmax(-1)
+    return rng.normal(size=(B, N, OBS)), available, action
+
+
+def to_torch(kind, obs, available, action):
+    chosen = torch.tensor(action)
+    return (
+        torch.as_tensor(obs),
+        chosen if kind == "Continuous" else chosen[..., None],
+        torch.as_tensor(available.astype(float)),
+    )
+
+
+def seen(obs, available):
+    return Perception(jnp.asarray(obs), jnp.zeros((B, 1)), jnp.asarray(available))
+
+
+def close(ours, theirs, atol=1e-10):
+    np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=atol, rtol=atol)
+
+
+@pytest.mark.parametrize(("blocks", "heads"), SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, heads, x64):
+    model, policy, params = models(kind, blocks, heads)
+    obs, available, action = data(kind)
+    view, evaluate = seen(obs, available), jax.jit(policy.evaluate)
+
+    now = evaluate(params, view, jnp.asarray(action))
+    log_prob, value, entropy = model.evaluate(*to_torch(kind, obs, available, action))
+    close(now.log_prob, log_prob)
+    close(now.value[..., None], value)
+    close(now.entropy, entropy)
+
+    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    assert len(np.unique(np.asarray(decision.action))) > 1
+    again = evaluate(params, view, decision.action)
+    np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
+    action = np.asarray(decision.action)
+    log_prob, value, _ = model.act_with(*to_torch(kind, obs, available, action))
+    close(decision.log_prob, log_prob)
+    close(decision.value[..., None], value)
+    if kind == "masked":
+        assert np.take_along_axis(available, action[..., None], -1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deterministic_acting(kind, x64):
+    model, policy, params = models(kind)
+    obs, available, action = data(kind)
+    _, decision = jax.jit(policy.act, static_argnums=4)(
+        params, jax.random.key(0), (), seen(obs, available), True
+    )
+    torch_obs, _, legal = to_torch(kind, obs, available, action)
+    best = model.greedy(torch_obs, legal)
+    close(decision.action, best if kind == "Continuous" else best[..., 0])
+
+
+def test_acting_in_single_precision_gives_ratio_one():
+    _, policy, _ = models("Discrete")
+    params = jax.jit(policy.init)(jax.random.key(3))
+    params = jax.tree.map(lambda p: p + 0.3 * jnp.cos(jnp.arange(p.size)).reshape(p.shape), params)
+    obs, available, _ = data("Discrete")
+    view = seen(obs.astype(np.float32), available)
+    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    again = jax.jit(policy.evaluate)(params, view, decision.action)
+    np.testing.assert_allclose(jnp.exp(again.log_prob - decision.log_prob), 1.0, atol=1e-5)
+
+
+def test_initial_scales_are_the_references():
+    """WᵀW = gain²·I, with gain 0.01 on attention, second layers and outputs, √2 elsewhere."""
+    _, policy, _ = models("Discrete")
+    leaves = jax.tree_util.tree_leaves_with_path(jax.jit(policy.init)(jax.random.key(0)))
+    gains = {
+        jax.tree_util.keystr(path): float(jnp.linalg.norm(leaf, ord=2))
+        for path, leaf in leaves
+        if "kernel" in jax.tree_util.keystr(path)
+    }
+    for path, gain in gains.items():
+        small = "attn" in path or "'out'" in path
+        np.testing.assert_allclose(gain, 0.01 if small else 2**0.5, rtol=1e-5, err_msg=path)
+    assert len(gains) == 4 + 2 + 1 + 2 + 8 + 2 + 1 + 2
+
+
+def learning_batch(kind, seed=5):
+    """Rows as after a rollout whose policy was a little different, some agents inactive."""
+    rng = np.random.default_rng(seed)
+    obs, available, action = data(kind, seed)
+    components = A if kind == "Continuous" else 1
+    active = (rng.random((B, N)) < 0.8).astype(float)
+    return (
+        obs,
+        available,
+        action,
+        {
+            "log_prob": rng.normal(-1.5, 0.3, size=(B, N, components)),
+            "advantage": rng.normal(size=(B, N)),
+            "value": rng.normal(size=(B, N)),
+            "return": rng.normal(3, 30, size=(B, N)),  # beyond Huber's δ on both sides
+            "active": active,
+        },
+    )
+
+
+def ours_of(obs, available, action, rest):
+    return Batch(
+        perception=seen(obs, available),
+        action=jnp.asarray(action),
+        log_prob=jnp.asarray(rest["log_prob"]),
+        value=jnp.asarray(rest["value"]),
+        advantage=jnp.asarray(rest["advantage"]),
+        target=jnp.asarray(rest["return"]),
+        active=jnp.asarray(rest["active"]),
+    )
+
+
+def theirs_of(kind, obs, available, action, rest):
+    torch_obs, chosen, legal = to_torch(kind, obs, available, action)
+    wide = {k: torch.as_tensor(v if v.ndim == 3 else v[..., None]) for k, v in rest.items()}
+    return {"obs": torch_obs, "action": chosen, "available": legal} | wide
+
+
+class Given:
+    """A policy whose parameters are the evaluation itself: the objective alone, no network."""
+
+    def evaluate(self, params, seen, action):
+        return params
+
+
+@pytest.mark.parametrize("huber", [True, False])
+@pytest.mark.parametrize("clip_value", [True, False])
+@pytest.mark.parametrize("norm", [True, False])
+@pytest.mark.parametrize("kind", ["Discrete", "Continuous"])
+def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
+    """Scalar losses, and gradients with respect to what the network gives."""
+    rows = learning_batch(kind)
+    rng = np.random.default_rng(9)
+    shape = rows[3]["log_prob"].shape
+    log_prob, entropy = rows[3]["log_prob"] + rng.normal(0, 0.2, shape), rng.random(shape)
+    value = rows[3]["value"] + rng.normal(0, 0.3, (B, N))
+    objective = Objective(
+        value_loss="huber" if huber else "squared",
+        clip_value=clip_value,
+        normalise_value=norm,
+        advantage_norm="none",
+    )
+    hyper = Hyper(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
+    start = ValueNorm.create()
+
+    def loss(now):
+        return objective.loss(Given(), hyper, now, start, ours_of(*rows))
+
+    given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
+    (_, (statistics, metrics)), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
+
+    batch = theirs_of(kind, *rows)
+    inputs = [torch.tensor(x, requires_grad=True) for x in (log_prob, entropy, value[..., None])]
+    value_norm = torch_core.ValueNorm(dtype=torch.float64) if norm else None
+    theirs = torch_core.mat_loss(
+        inputs[0], inputs[2], inputs[1], batch, 0.1, 1.0, 0.01,
+        float(hyper.huber_delta) if huber else None, clip_value, value_norm, batch["active"],
+    )  # fmt: skip
+    theirs["total"].backward()
+    for name in ("total", "policy", "value", "entropy"):
+        close(metrics[f"loss/{name}"], theirs[name])
+    for ours, tensor in zip(gradient, inputs, strict=True):
+        np.testing.assert_allclose(ours, tensor.grad.reshape(ours.shape), atol=1e-12)
+    if norm:
+        close(statistics.moments()[0], value_norm.moments()[0].reshape(()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_through_the_network(kind, x64):
+    model, policy, params = models(kind)
+    rows = learning_batch(kind)
+    hyper, objective = Hyper(clip_eps=0.1, value_clip_eps=0.1), Objective(advantage_norm="none")
+
+    def loss(params):
+        return objective.loss(policy, hyper, params, ValueNorm.create(), ours_of(*rows))[0]
+
+    gradient = jax.jit(jax.grad(loss))(params)
+    batch = theirs_of(kind, *rows)
+    log_prob, value, entropy = model.evaluate(batch["obs"], batch["action"], batch["available"])
+    theirs = torch_core.mat_loss(
+        log_prob, value, entropy, batch, 0.1, 1.0, 0.01, 10.0, True,
+        torch_core.ValueNorm(dtype=torch.float64), batch["active"],
+    )  # fmt: skip
+    theirs["total"].backward()
+    grads = {
+        name: np.zeros(tuple(p.shape)) if p.grad is None else p.grad.numpy()
+        for name, p in model.named_parameters()
+    }
+    expected = convert_mat(grads, policy)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), gradient, expected)
+
+
+@pytest.mark.parametrize("kind", ["Continuous", "masked"])
+def test_one_full_update_of_ten_epochs(kind, x64):
+    """With the gradient clip always active, and never."""
+    _, policy, params = models(kind)
+    rows = learning_batch(kind)
+    hyper = Hyper(lr=7e-4, clip_eps=0.05, value_clip_eps=0.05)
+    objective = Objective(advantage_norm="batch")
+    optimiser = optax.scale_by_adam(eps=1e-5)
+    batch = ours_of(*rows)
+    batch = batch._replace(advantage=objective.normalised(batch))
+
+    @jax.jit
+    def update(params, max_grad_norm):
+        step = partial(
+            gradient_step,
+            batch=batch,
+            loss_fn=partial(objective.loss, policy, hyper),
+            optimiser=optimiser,
+            lr=hyper.lr,
+            max_grad_norm=max_grad_norm,
+        )
+        learner = Learner(params, optimiser.init(params), ValueNorm.create())
+        return jax.lax.scan(lambda learner, _: step(learner), learner, length=10)
+
+    for max_grad_norm in (0.05, 1e6):
+        learner, metrics = update(params, max_grad_norm)
+        model, _, _ = models(kind)
+        adam = torch.optim.Adam(model.parameters(), lr=7e-4, eps=1e-5)
+        logged = torch_core.mat_update(
+            model, adam, theirs_of(kind, *rows), 10, 1, np.tile(np.arange(B), (10, 1)), clip=0.05,
+            max_grad_norm=max_grad_norm, value_norm=torch_core.ValueNorm(dtype=torch.float64),
+        )  # fmt: skip
+        norms = np.array([entry["grad_norm"] for entry in logged])
+        np.testing.assert_allclose(metrics["loss/grad_norm"], norms, rtol=1e-9)
+        assert (norms > max_grad_norm).all() == (max_grad_norm < 1)
+        expected = convert(model, policy)
+        moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), params, expected)
+        assert max(jax.tree.leaves(moved)) > 1e-3
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), learner.params, expected
+        )
+
+
+def test_checkpoints_are_read_from_disk(tmp_path):
+    model, policy, _ = models("Continuous")
+    path = tmp_path / "transformer.pt"
+    torch.save(model.float().state_dict(), path)
+    params = read_mat(path, policy)
+    obs, available, action = data("Continuous")
+    now = policy.evaluate(params, seen(obs, available), jnp.asarray(action))
+    log_prob, _, _ = model.evaluate(
+        *(x.float() for x in to_torch("Continuous", obs, available, action))
+    )
+    close(now.log_prob, log_prob, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.pop("encoder.ln.weight"), "lacks encoder.ln.weight"),
+        (lambda d: d.update({"encoder.extra": torch.zeros(2)}), "unknown weights encoder.extra"),
+        (lambda d: d.update({"encoder.ln.weight": torch.zeros(3)}), r"shape \(3,\).*needs \(16,\)"),
+    ],
+)
+def test_checkpoints_that_do_not_fit_are_refused(change, words, tmp_path):
+    model, policy, _ = models("Discrete")
+    state_dict = dict(model.state_dict())
+    change(state_dict)
+    torch.save(state_dict, tmp_path / "x.pt")
+    with pytest.raises(ValueError, match=words):
+        read_mat(tmp_path / "x.pt", policy)
+
+
+def test_files_that_are_no_checkpoints_are_refused(tmp_path):
+    _, policy, _ = models("Discrete")
+    with pytest.raises(ValueError, match="does not exist"):
+        read_mat(tmp_path / "none.pt", policy)
+    (tmp_path / "bad.pt").write_bytes(b"not torch")
+    with pytest.raises(ValueError, match="not a state_dict"):
+        read_mat(tmp_path / "bad.pt", policy)

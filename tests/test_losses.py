@@ -1,0 +1,73 @@
+"""Loss equations with numbers worked by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from jmarl import losses
+
+
+def test_clipped_surrogate_is_pessimistic_on_both_sides():
+    ratio = jnp.array([1.5, 0.5, 1.5, 0.5])
+    advantage = jnp.array([1.0, 1.0, -1.0, -1.0])
+    # a gain beyond 1.2 is not counted; a loss is counted in full
+    expected = [-1.2, -0.5, 1.5, 0.8]
+    np.testing.assert_allclose(losses.clipped_surrogate(ratio, advantage, 0.2), expected)
+
+
+def test_huber_is_quadratic_inside_and_linear_outside_on_both_sides():
+    error = np.array([-20.0, -10.0, -1.0, 0.0, 2.0, 30.0])
+    # beyond δ = 10: 10·(20 - 5) = 150, 10·(30 - 5) = 250
+    np.testing.assert_allclose(losses.huber(jnp.array(error), 10.0), [150, 50, 0.5, 0, 2, 250])
+    theirs = torch.nn.functional.huber_loss(
+        torch.tensor(error), torch.zeros(6, dtype=torch.float64), reduction="none", delta=10.0
+    )
+    np.testing.assert_allclose(losses.huber(jnp.array(error), 10.0), theirs, rtol=1e-6)
+
+
+def test_value_clip_keeps_near_the_old_value():
+    clipped = losses.clip_value(jnp.array([1.0, 1.05, 0.0]), jnp.array([1.0, 1.0, 1.0]), 0.1)
+    np.testing.assert_allclose(clipped, [1.0, 1.05, 0.9])
+
+
+def test_reductions_over_agents():
+    x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(losses.reduce_agents(x, mask, "mean"), 2.0)  # 6/3
+    np.testing.assert_allclose(losses.reduce_agents(x, mask, "sum"), 3.0)  # (3 + 3)/2
+    np.testing.assert_allclose(losses.masked_mean(x, 0 * mask), 0.0)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_advantages_are_normalised_by_active_entries(ddof):
+    advantage = jnp.array([[1.0, 2.0], [4.0, 100.0]])
+    mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
+    counted = np.array([1.0, 2.0, 4.0])
+    expected = (np.asarray(advantage) - counted.mean()) / (counted.std(ddof=ddof) + 1e-5)
+    ours = losses.normalise_advantage(advantage, mask, 1e-5, ddof)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+def test_kl_estimators_agree_on_average_and_one_is_never_negative():
+    key = jax.random.key(0)
+    x = jax.random.normal(key, (200_000,))
+    # two Gaussians a quarter apart: KL = 0.25²/2
+    log_ratio = -0.5 * ((x - 0.25) ** 2 - x**2)
+    assert (losses.approx_kl(log_ratio) >= 0).all()
+    np.testing.assert_allclose(losses.approx_kl(log_ratio).mean(), 0.03125, atol=1e-3)
+    np.testing.assert_allclose(losses.old_approx_kl(log_ratio).mean(), 0.03125, atol=3e-3)
+
+
+def test_clip_fraction():
+    np.testing.assert_array_equal(
+        losses.clip_fraction(jnp.array([1.0, 1.19, 1.21, 0.79]), 0.2), [0, 0, 1, 1]
+    )
+
+
+def test_explained_variance():
+    target = jnp.array([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(losses.explained_variance(target, target), 1.0)
+    np.testing.assert_allclose(losses.explained_variance(jnp.zeros(4), target), 0.0)
+    assert jnp.isnan(losses.explained_variance(target, jnp.ones(4)))
