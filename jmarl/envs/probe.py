@@ -3,11 +3,14 @@
 | name | what happens | what a right learner finds |
 |---|---|---|
 | `probe/constant` | reward 1, one step | value 1 |
-| `probe/observation` | reward = what is seen, ±1, one step | value = observation |
+| `probe/observation` | a bit is seen; reward 1 for 1, -1 for 0, one step | value = ±1 |
 | `probe/delayed` | two steps, reward 1 after the second | values γ, then 1 |
 | `probe/action` | reward 1 for action 1, one step | always 1 |
-| `probe/context` | reward 1 for the action that is seen, one step | action = observation |
+| `probe/context` | a bit is seen; reward 1 for playing it, one step | action = bit |
 | `probe/coordination` | agent 0 alone sees a bit, both must play it | 1; ½ if agents decide apart |
+
+What is seen is one of two features; nothing is both zero. (One feature alone would not do: a
+network that begins with a layer norm is blind to it.)
 """
 
 from collections.abc import Mapping
@@ -23,6 +26,7 @@ from jmarl.envs.batched import Batched, Outcome, View, padded_view
 from jmarl.errors import check_choice, check_known, unknown
 from jmarl.spaces import Box, Discrete
 
+FEATURES = 2
 PROBES = ("constant", "observation", "delayed", "action", "context", "coordination")
 
 
@@ -56,9 +60,9 @@ class Probe:
             name=f"probe/{self.probe}",
             agents=tuple(f"agent_{i}" for i in range(n)),
             teams=(Team("agents", tuple(range(n))),),
-            obs_sizes=(1,) * n,
+            obs_sizes=(FEATURES,) * n,
             action_spaces=(space,) * n,
-            state_size=n,
+            state_size=FEATURES * n,
             episode_length=self.length,
             dialect="probe",
         )
@@ -81,14 +85,13 @@ class Probe:
         return state, Outcome(self._view(state), reward, over, jnp.zeros((), bool))
 
     def _view(self, state: ProbeState) -> View:
-        seen = {
-            "observation": 2 * state.bit - 1,
-            "delayed": state.step.astype(state.bit.dtype),
-            "context": state.bit,
-            "coordination": state.bit,
-        }.get(self.probe, jnp.zeros_like(state.bit))
-        unseen = [jnp.zeros_like(seen)] * (self.spec.num_agents - 1)
-        return padded_view(self.spec, [x.reshape(1) for x in [seen, *unseen]])
+        nothing = jnp.zeros(FEATURES, state.bit.dtype)
+        seen = nothing
+        if self.probe == "delayed":
+            seen = jax.nn.one_hot(state.step, FEATURES, dtype=nothing.dtype)
+        elif self.probe in ("observation", "context", "coordination"):
+            seen = jax.nn.one_hot(state.bit.astype(int), FEATURES, dtype=nothing.dtype)
+        return padded_view(self.spec, [seen] + [nothing] * (self.spec.num_agents - 1))
 
     def _pay(self, state: ProbeState, action: jax.Array) -> jax.Array:
         """Closeness 1 - (a - wanted)² is right or wrong for discrete actions, smooth for others."""

@@ -32,17 +32,17 @@ def test_constant():
 
 def test_observation_pays_what_is_seen():
     first, steps = episode("probe/observation", ones)
-    np.testing.assert_array_equal(steps.reward[0], first.obs[..., 0])
-    assert set(np.unique(first.obs)) == {-1, 1}
+    np.testing.assert_array_equal(steps.reward[0], first.obs[..., 1] - first.obs[..., 0])
+    assert set(np.unique(steps.reward)) == {-1, 1}
 
 
 def test_delayed_pays_after_the_second_step():
     first, steps = episode("probe/delayed", ones)
     np.testing.assert_array_equal(steps.reward[:, 0, 0], [0, 1])
     np.testing.assert_array_equal(steps.terminated[:, 0], [False, True])
-    np.testing.assert_array_equal(first.obs, 0)
-    np.testing.assert_array_equal(steps.final_obs[:, 0, 0, 0], [1, 2])
-    np.testing.assert_array_equal(steps.obs[:, 0, 0, 0], [1, 0])  # begun anew
+    np.testing.assert_array_equal(first.obs[0, 0], [1, 0])
+    np.testing.assert_array_equal(steps.final_obs[:, 0, 0], [[0, 1], [0, 0]])
+    np.testing.assert_array_equal(steps.obs[:, 0, 0], [[0, 1], [1, 0]])  # begun anew
 
 
 def test_action():
@@ -53,22 +53,22 @@ def test_action():
 
 
 def test_context_pays_the_action_that_is_seen():
-    _, right = episode("probe/context", lambda first: first.obs[..., 0].astype(int))
+    _, right = episode("probe/context", lambda first: first.obs[..., 1].astype(int))
     np.testing.assert_array_equal(right.reward, 1)
     first, fixed = episode("probe/context", ones)
-    np.testing.assert_array_equal(fixed.reward[0], first.obs[..., 0])
+    np.testing.assert_array_equal(fixed.reward[0], first.obs[..., 1])
 
 
 def test_coordination_needs_what_only_agent_0_sees():
     first, joint = episode(
-        "probe/coordination", lambda first: jnp.repeat(first.obs[:, :1, 0], 2, 1).astype(int)
+        "probe/coordination", lambda first: jnp.repeat(first.obs[:, :1, 1], 2, 1).astype(int)
     )
     np.testing.assert_array_equal(first.obs[:, 1], 0)
     np.testing.assert_array_equal(joint.reward, 1)
     # agent 0 right, agent 1 guessing 1: right in half of the worlds
     _, apart = episode(
         "probe/coordination",
-        lambda first: jnp.stack([first.obs[:, 0, 0], jnp.ones(2000)], 1).astype(int),
+        lambda first: jnp.stack([first.obs[:, 0, 1], jnp.ones(2000)], 1).astype(int),
         num_envs=2000,
     )
     np.testing.assert_allclose(apart.reward.mean(), 0.5, atol=0.05)

@@ -1,0 +1,172 @@
+"""The configuration of a run: typed, frozen, unknown keys refused."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from jmarl.errors import ConfigError, unknown
+from jmarl.losses import Reduction
+from jmarl.returns import TimeLimit
+from jmarl.rollout import RewardShare
+from jmarl.update import Shuffle
+
+Algorithm = Literal["mat"]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NetConfig(Section):
+    """Sizes of the networks."""
+
+    n_embd: int = Field(default=64, ge=1, description="width of embeddings")
+    n_head: int = Field(default=1, ge=1, description="attention heads; must divide n_embd")
+    n_block: int = Field(default=1, ge=1, description="blocks of encoder and decoder")
+    encode_state: bool = Field(
+        default=False, description="refused: the reference's version is blind"
+    )
+
+
+class PpoConfig(Section):
+    """How a batch is learned from. Floats are traced: changing them compiles nothing anew."""
+
+    lr: float = Field(default=7e-4, gt=0, description="learning rate of Adam")
+    anneal_lr: bool = Field(default=True, description="linear decay of lr to 0 over the run")
+    gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")
+    epochs: int = Field(default=5, ge=1, description="passes over each batch")
+    num_minibatches: int = Field(
+        default=4, ge=1, description="parts of a batch; must divide num_envs"
+    )
+    shuffle: Shuffle = Field(
+        default="blocks", description="what is shuffled: blocks of worlds, or rows"
+    )
+    clip_eps: float = Field(default=0.2, gt=0, description="ε of the clipped ratio")
+    value_clip_eps: float = Field(default=0.2, gt=0, description="ε of the clipped value")
+    clip_value: bool = Field(default=True, description="clip the value loss")
+    value_coef: float = Field(default=1.0, ge=0, description="weight of the value loss")
+    entropy_coef: float = Field(default=0.01, ge=0, description="weight of the entropy bonus")
+    max_grad_norm: float = Field(
+        default=10.0, gt=0, description="global norm at which gradients are cut"
+    )
+    value_loss: Literal["huber", "squared"] = Field(
+        default="huber", description="form of the value loss"
+    )
+    huber_delta: float = Field(default=10.0, gt=0, description="where Huber's loss becomes linear")
+    normalise_value: bool = Field(
+        default=True, description="learn values in running units (ValueNorm)"
+    )
+    advantage_norm: Literal["batch", "minibatch", "none"] = Field(
+        default="batch", description="over what advantages are normalised"
+    )
+    agent_reduction: Reduction = Field(
+        default="mean", description="over agents: mean, or XuanCe's sum"
+    )
+    time_limit: TimeLimit = Field(default="bootstrap", description="what a time limit means to GAE")
+    reward: RewardShare = Field(default="team_mean", description="whose reward an agent is paid")
+    target_kl: float = Field(
+        default=0.0, description="stop a batch's epochs beyond this KL; 0: never"
+    )
+
+
+class Config(Section):
+    """Train a team. Everyday options are here; the rest is under `net` and `ppo`."""
+
+    algorithm: Algorithm = Field(default="mat", description="what learns")
+    env: str = Field(default="mpe/simple_spread", description="the world, family/name")
+    actions: Literal["discrete", "continuous", "multidiscrete"] | None = Field(
+        default=None, description="form of actions; None: the world's own"
+    )
+    env_options: dict[str, int | float | bool | str] = Field(
+        default={}, description="further options of the world, name value …"
+    )
+    num_envs: int = Field(default=64, ge=1, description="worlds that are played at once")
+    rollout_length: int = Field(default=25, ge=1, description="steps between updates")
+    total_steps: int = Field(default=750_000, ge=1, description="budget in steps of single worlds")
+    total_updates: int | None = Field(default=None, ge=1, description="budget in updates instead")
+    seed: int = Field(default=0, ge=0, description="of everything random")
+    eval_every: int = Field(default=50, ge=1, description="updates between evaluations")
+    eval_episodes: int = Field(default=1024, ge=1, description="episodes per evaluation, greedy")
+    log_every: int = Field(default=10, ge=1, description="updates between lines of metrics")
+    run_dir: Path | None = Field(default=None, description="where results go; None: runs/<name>")
+    compilation_cache: bool = Field(
+        default=True, description="keep compiled programs for the next run"
+    )
+    net: NetConfig = Field(default=NetConfig(), description="sizes of the networks")
+    ppo: PpoConfig = Field(default=PpoConfig(), description="how a batch is learned from")
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.num_envs * self.rollout_length
+
+    @property
+    def num_updates(self) -> int:
+        return self.total_updates or self.total_steps // self.steps_per_update
+
+    def check(self) -> None:
+        """Refuse combinations that no single field can see."""
+        if self.net.encode_state:
+            raise ConfigError(
+                "net.encode_state=True is refused: the reference's version feeds zeros to its "
+                "state encoder, so the network would be blind."
+            )
+        if self.net.n_embd % self.net.n_head:
+            raise ConfigError(
+                f"net.n_head={self.net.n_head} does not divide net.n_embd={self.net.n_embd}."
+            )
+        rows = self.num_envs if self.ppo.shuffle != "rows" else self.steps_per_update
+        of = "num_envs" if self.ppo.shuffle != "rows" else "num_envs × rollout_length"
+        if rows % self.ppo.num_minibatches:
+            raise ConfigError(
+                f"ppo.num_minibatches={self.ppo.num_minibatches} does not divide {of} = {rows}."
+            )
+        if self.num_updates < 1:
+            raise ConfigError(
+                f"total_steps={self.total_steps} is less than one update of num_envs × "
+                f"rollout_length = {self.steps_per_update} steps."
+            )
+
+
+def read_preset(path: Path) -> dict[str, Any]:
+    """A YAML mapping, loaded safely."""
+    try:
+        loaded = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"preset {str(path)!r} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        where = str(error).replace("\n", " ")
+        raise ConfigError(f"preset {str(path)!r} is not YAML: {where}.") from None
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"preset {str(path)!r} is not a mapping of options.")
+    return loaded
+
+
+def build(values: dict[str, Any]) -> Config:
+    """A checked configuration; the first fault is named in one sentence."""
+    try:
+        config = Config(**values)
+    except pydantic.ValidationError as error:
+        raise _explained(error.errors()[0]) from None
+    except TypeError as error:
+        raise ConfigError(f"the configuration's keys must be names: {error}.") from None
+    config.check()
+    return config
+
+
+def _explained(fault: Any) -> ConfigError:
+    path = [str(part) for part in fault["loc"]]
+    key = ".".join(path)
+    if fault["type"] == "extra_forbidden":
+        section = {"net": NetConfig, "ppo": PpoConfig}.get(path[0], Config)
+        prefix = f"{path[0]}." if section is not Config else ""
+        return unknown("option", key, [prefix + name for name in section.model_fields])
+    return ConfigError(f"{key}={fault['input']!r} is refused: {fault['msg'].lower()}.")
+
+
+def to_yaml(config: Config) -> str:
+    """The resolved configuration; `build(yaml.safe_load(…))` gives it back."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)

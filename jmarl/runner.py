@@ -1,0 +1,145 @@
+"""A run, with its effects: chunks of compiled updates, and between them screen and disk."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import lax
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jmarl.algorithms import make_trainer
+from jmarl.config import Config, to_yaml
+from jmarl.errors import ConfigError
+from jmarl.evaluation import episode_returns
+from jmarl.objective import Hyper
+from jmarl.trainer import Trainer
+from jmarl.types import State
+
+
+class Outcome(NamedTuple):
+    state: State
+    run_dir: Path
+    evaluations: list[dict[str, float]]  # update, steps, return of each team
+
+
+def cache_compiled_programs() -> None:
+    """Keep what XLA compiles in the user's cache directory, for the next run."""
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    jax.config.update("jax_compilation_cache_dir", str(home / "jmarl" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def make_run_dir(config: Config) -> Path:
+    """A new directory. A name given and in use is refused; one chosen here is numbered."""
+    if config.run_dir is not None:
+        if config.run_dir.exists():
+            raise ConfigError(f"run_dir={str(config.run_dir)!r} exists; choose another name.")
+        return _create(config.run_dir)
+    stem = re.sub(r"[^\w.-]+", "-", f"{config.algorithm}-{config.env}-{config.seed}")
+    taken = (Path("runs") / (f"{stem}-{n}" if n else stem) for n in range(1_000_000))
+    return _create(next(path for path in taken if not path.exists()))
+
+
+def _create(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(f"run directory {str(path)!r} cannot be made: {error}.") from None
+    return path
+
+
+def run(config: Config, console: Console) -> Outcome:
+    """Train to the end of the budget, showing progress and writing metrics as they come."""
+    trainer, hyper = make_trainer(config)
+    if config.compilation_cache:
+        cache_compiled_programs()
+    run_dir = make_run_dir(config)
+    (run_dir / "config.yaml").write_text(to_yaml(config))
+    evaluations = []
+    with (run_dir / "metrics.jsonl").open("w") as metrics, _progress(console) as progress:
+        bar = progress.add_task("compiling", total=config.num_updates, shown="")
+        state = None
+        for entry, state in train_chunks(trainer, hyper, config):  # noqa: B007 (the last is kept)
+            metrics.write(json.dumps(entry) + "\n")
+            metrics.flush()
+            if "eval/return_greedy" in entry:
+                evaluations.append(entry)
+            progress.update(
+                bar, description="training", completed=entry["update"], shown=_shown(entry)
+            )
+    assert state is not None
+    console.print(f"run: {run_dir}")
+    return Outcome(state, run_dir, evaluations)
+
+
+def train_chunks(
+    trainer: Trainer, hyper: Hyper, config: Config
+) -> Iterator[tuple[dict[str, Any], State]]:
+    """Metrics and state after every chunk of `log_every` updates; an evaluation first and last."""
+    init_key, eval_key = jax.random.split(jax.random.key(config.seed))
+    state = jax.jit(trainer.init)(init_key)
+    chunk = jax.jit(
+        lambda state, hyper, length: lax.scan(
+            lambda state, _: trainer.step(state, hyper), state, length=length
+        ),
+        static_argnums=2,
+        donate_argnums=0,
+    )
+    score = jax.jit(
+        lambda params: episode_returns(
+            trainer.env, trainer.policies, params, eval_key, config.eval_episodes
+        )
+    )
+    yield {"update": 0, "steps": 0} | _scores(trainer, score(state.params)), state
+    started, done = time.perf_counter(), 0
+    while done < config.num_updates:
+        length = min(config.log_every, config.num_updates - done)
+        state, metrics = chunk(state, hyper, length)
+        due = done // config.eval_every < (done + length) // config.eval_every
+        done += length
+        entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
+        entry |= {name: float(values.mean()) for name, values in metrics.items()}
+        entry["time/steps_per_s"] = entry["steps"] / (time.perf_counter() - started)
+        if due or done == config.num_updates:
+            entry |= _scores(trainer, score(state.params))
+        yield entry, state
+
+
+def _scores(trainer: Trainer, returns: jax.Array) -> dict[str, float]:
+    """Mean over episodes, summed over a team's agents; by team where there are several."""
+    spec, means = trainer.env.spec, np.asarray(returns).mean(0)
+    if spec.cooperative:
+        return {"eval/return_greedy": float(means[0])}
+    by_team = {
+        f"eval/return_greedy/{team.name}": float(mean)
+        for team, mean in zip(spec.teams, means, strict=True)
+    }
+    return by_team | {"eval/return_greedy": float(means.sum())}
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} updates"),
+        TextColumn("{task.fields[shown]}"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console)
+
+
+def _shown(entry: dict[str, Any]) -> str:
+    names = {
+        "time/steps_per_s": "{:,.0f} steps/s",
+        "eval/return_greedy": "return {:.1f}",
+        "loss/policy": "policy loss {:.3f}",
+        "loss/value": "value loss {:.3f}",
+    }
+    return "  ".join(form.format(entry[name]) for name, form in names.items() if name in entry)

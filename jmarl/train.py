@@ -1,0 +1,44 @@
+"""python -m jmarl.train [PRESET.yaml] [--option value …]: train a team."""
+
+import sys
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from jmarl.config import Config, build, read_preset
+from jmarl.errors import ConfigError
+
+
+def parse(arguments: list[str]) -> Config:
+    """Defaults ← preset ← command line."""
+    given = list(arguments)
+    preset = {}
+    if given and not given[0].startswith("-"):
+        preset = read_preset(Path(given.pop(0)))
+    chosen = tyro.cli(
+        Config, prog="python -m jmarl.train [PRESET.yaml]", args=given, default=build(preset)
+    )
+    return build(chosen.model_dump())
+
+
+def main() -> None:
+    console = Console()
+    try:
+        config = parse(sys.argv[1:])
+        from jmarl.runner import run  # only now: --help and refusals need no networks
+
+        outcome = run(config, console)
+    except ConfigError as error:
+        Console(stderr=True, soft_wrap=True).print(str(error), style="red", markup=False)
+        raise SystemExit(2) from None
+    first, last = outcome.evaluations[0], outcome.evaluations[-1]
+    console.print(
+        f"greedy return over {config.eval_episodes} episodes: "
+        f"{first['eval/return_greedy']:.1f} before, {last['eval/return_greedy']:.1f} after "
+        f"{last['steps']:,} steps"
+    )
+
+
+if __name__ == "__main__":
+    main()

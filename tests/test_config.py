@@ -1,0 +1,99 @@
+"""Configurations: what is accepted, and how the rest is refused."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jmarl.config import Config, build, read_preset, to_yaml
+from jmarl.errors import ConfigError
+from jmarl.train import parse
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+
+
+def test_the_written_configuration_gives_the_same_one_back():
+    config = build(
+        {"seed": 3, "run_dir": "x", "ppo": {"lr": 1e-3}, "env_options": {"num_agents": 4}}
+    )
+    assert build(yaml.safe_load(to_yaml(config))) == config
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_presets_are_valid_and_every_key_is_explained(path):
+    build(read_preset(path))
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            assert "#" in line, f"{line!r} has no comment"
+
+
+def test_the_command_line_overrides_the_preset():
+    preset = next(path for path in CONFIGS if "reference" in path.stem)
+    assert parse([str(preset)]).ppo.clip_eps == 0.05
+    assert parse([str(preset), "--ppo.clip-eps", "0.3"]).ppo.clip_eps == 0.3
+    assert parse([str(preset), "--ppo.clip-eps", "0.3"]).env_options == {"dialect": "onpolicy"}
+
+
+def test_no_arguments_give_the_defaults():
+    assert parse([]) == Config()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"num_env": 4}, ["'num_env'", "did you mean 'num_envs'"]),
+        ({"ppo": {"clip": 0.1}}, ["'ppo.clip'", "did you mean 'ppo.clip_eps'"]),
+        ({"num_envs": "many"}, ["num_envs='many'"]),
+        ({"num_envs": 0}, ["num_envs=0", "greater than or equal to 1"]),
+        ({"ppo": {"gamma": 1.5}}, ["ppo.gamma=1.5", "less than or equal to 1"]),
+        ({"algorithm": "mta"}, ["algorithm='mta'", "'mat'"]),
+        ({"net": {"n_embd": 64, "n_head": 5}}, ["net.n_head=5", "net.n_embd=64"]),
+        ({"ppo": {"num_minibatches": 3}}, ["ppo.num_minibatches=3", "num_envs = 64"]),
+        ({"total_steps": 10}, ["total_steps=10", "1600"]),
+        ({"net": {"encode_state": True}}, ["net.encode_state=True", "blind"]),
+        ({1: 2}, ["keys must be names"]),
+    ],
+)
+def test_refusals_name_the_key_and_the_value(values, words):
+    with pytest.raises(ConfigError) as refused:
+        build(values)
+    for word in words:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- 1\n- 2\n", "not a mapping"),
+        ("a: [", "not YAML"),
+        ("!!python/object:os.system {}", "not YAML"),
+    ],
+)
+def test_presets_that_are_none(text, words, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        read_preset(path)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.dictionaries(
+        st.sampled_from([*Config.model_fields, "x", "", "../../x"]),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+            ),
+            max_leaves=3,
+        ),
+        max_size=4,
+    )
+)
+def test_wild_values_are_built_or_refused_never_more(values):
+    with contextlib.suppress(ConfigError):  # any other exception fails the test
+        build(values)

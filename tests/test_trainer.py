@@ -1,0 +1,145 @@
+"""The composed train step: invariants on small shapes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jmarl.algorithms import make_trainer
+from jmarl.config import build
+from jmarl.envs.mpe import SCENARIOS
+from jmarl.evaluation import episode_returns
+from jmarl.rollout import shared_reward
+
+pytestmark = pytest.mark.xdist_group("trainer")  # they share one compiled step
+TINY = {
+    "num_envs": 8,
+    "rollout_length": 5,
+    "total_updates": 10,
+    "net": {"n_embd": 8},
+    "ppo": {"epochs": 1, "num_minibatches": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def spread():
+    """A trainer, its start and its compiled step."""
+    trainer, hyper = make_trainer(build(TINY))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    return trainer, hyper, state, jax.jit(trainer.step)
+
+
+def fresh(state):
+    """The same state once more: its key may be used again on purpose."""
+    return state.replace(key=jax.random.clone(state.key))
+
+
+def equal(a, b):
+    same = jax.tree.map(
+        lambda x, y: (
+            bool((jax.random.key_data(x) == jax.random.key_data(y)).all())
+            if jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+            else bool((x == y).all())
+        ),
+        a,
+        b,
+    )
+    return all(jax.tree.leaves(same))
+
+
+def test_ratio_is_one_on_the_first_minibatch(spread):
+    _, hyper, state, step = spread
+    _, metrics = step(fresh(state), hyper)
+    np.testing.assert_allclose(metrics["loss/ratio"], 1.0, atol=1e-5)
+    np.testing.assert_allclose(metrics["loss/approx_kl"], 0.0, atol=1e-6)
+    assert metrics["loss/clip_fraction"] == 0
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+def test_a_step_is_a_pure_function_of_its_state(spread):
+    _, hyper, state, step = spread
+    one, two = step(fresh(state), hyper), step(fresh(state), hyper)
+    assert equal(one[0], two[0])
+    assert one[0].update == 1
+    assert not equal(one[0].params, state.params)
+
+
+def test_hyperparameters_are_traced(spread):
+    """Another learning rate moves parameters otherwise, without another compilation."""
+    _, hyper, state, step = spread
+    slow, _ = step(fresh(state), hyper.replace(lr=0.0))
+    assert equal(slow.params, state.params)
+    fast, _ = step(fresh(state), hyper.replace(lr=1e-2))
+    assert not equal(fast.params, state.params)
+    assert step._cache_size() == 1
+
+
+def test_learning_rate_decays_to_the_end(spread):
+    _, hyper, state, step = spread
+    _, metrics = step(fresh(state).replace(update=jnp.asarray(7, jnp.int32)), hyper)
+    np.testing.assert_allclose(metrics["charts/learning_rate"], 0.3 * hyper.lr, rtol=1e-5)
+
+
+def test_episodes_are_scored_per_team(spread):
+    trainer, _, state, _ = spread
+    returns = jax.jit(
+        lambda params: episode_returns(trainer.env, trainer.policies, params, jax.random.key(1), 50)
+    )(state.params)
+    assert returns.shape == (50, 1)
+    assert -200 < returns.mean() < -30  # a fresh policy is about as good as standing still
+
+
+@pytest.mark.parametrize("actions", ["discrete", "continuous"])
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_every_scenario_and_action_type_composes(scenario, actions):
+    """Shapes only: nothing is compiled."""
+    config = build(TINY | {"env": f"mpe/{scenario}", "actions": actions})
+    trainer, hyper = make_trainer(config)
+    state = jax.eval_shape(trainer.init, jax.random.key(0))
+    after, metrics = jax.eval_shape(trainer.step, state, hyper)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), state
+    )
+    assert len(state.params) == len(trainer.env.spec.teams)
+    assert all(value.shape == () for value in metrics.values())
+
+
+def test_unlike_agents_in_two_teams_train():
+    """Factored actions, hidden agents, padded observations."""
+    trainer, hyper = make_trainer(build(TINY | {"env": "mpe/simple_world_comm"}))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    after, metrics = jax.jit(trainer.step)(state, hyper)
+    for team in ("adversary", "good"):
+        np.testing.assert_allclose(metrics[f"loss/ratio/{team}"], 1.0, atol=1e-5)
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert not equal(after.params[0], state.params[0])
+    assert not equal(after.params[1], state.params[1])
+
+
+def test_rewards_are_shared_as_asked():
+    reward = jnp.array([[1.0, 3.0]])
+    np.testing.assert_array_equal(shared_reward(reward, "individual"), [[1, 3]])
+    np.testing.assert_array_equal(shared_reward(reward, "team_mean"), [[2, 2]])
+    np.testing.assert_array_equal(shared_reward(reward, "team_sum"), [[4, 4]])
+
+
+def test_the_coordination_probe_is_solved():
+    """Agent 1 must play what only agent 0 sees: deciding apart would earn ½."""
+    config = build(
+        {
+            "env": "probe/coordination",
+            "num_envs": 64,
+            "rollout_length": 4,
+            "total_updates": 60,
+            "net": {"n_embd": 16},
+            "ppo": {"lr": 3e-3, "epochs": 4, "num_minibatches": 1},
+        }
+    )
+    trainer, hyper = make_trainer(config)
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    train = jax.jit(lambda s: jax.lax.scan(lambda s, _: trainer.step(s, hyper), s, length=60)[0])
+    state = train(state)
+    returns = jax.jit(
+        lambda p: episode_returns(trainer.env, trainer.policies, p, jax.random.key(1), 200)
+    )(state.params)
+    np.testing.assert_allclose(returns.mean() / 2, 1.0, atol=0.01)  # summed over two agents

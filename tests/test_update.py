@@ -1,0 +1,79 @@
+"""Clipping, schedules, minibatches and the KL stop."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from jmarl.types import Batch, Perception
+from jmarl.update import Learner, clip_by_global_norm, learn, linear_decay, minibatches
+
+T, E = 3, 8
+
+
+def numbered_batch():
+    """Every (time, world) row carries its own number."""
+    number = jnp.arange(T * E, dtype=float).reshape(T, E, 1)
+    return Batch(Perception(*[number[..., None]] * 3), *[number] * 6)
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_gradient_clip_equals_torch(max_norm, x64):
+    rng = np.random.default_rng(0)
+    grads = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
+    parameters = [
+        torch.nn.Parameter(torch.zeros(g.shape, dtype=torch.float64)) for g in grads.values()
+    ]
+    for parameter, grad in zip(parameters, grads.values(), strict=True):
+        parameter.grad = torch.tensor(grad)
+    expected_norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    clipped, norm = clip_by_global_norm(jax.tree.map(jnp.asarray, grads), max_norm)
+    np.testing.assert_allclose(norm, expected_norm, rtol=1e-12)
+    for parameter, grad in zip(parameters, clipped.values(), strict=True):
+        np.testing.assert_allclose(grad, parameter.grad, rtol=1e-12)
+
+
+def test_linear_decay():
+    done = jnp.array([0, 1, 9, 10])
+    np.testing.assert_allclose(linear_decay(2.0, done, 10), [2.0, 1.8, 0.2, 0.0], atol=1e-6)
+    np.testing.assert_allclose(linear_decay(2.0, done, 10, 0.5), [2.0, 1.8, 1.0, 1.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("shuffle", ["blocks", "rows", "none"])
+def test_minibatches_share_out_every_row_once(shuffle):
+    take = minibatches(numbered_batch(), jax.random.key(1), 4, shuffle)
+    parts = [np.asarray(take(jnp.asarray(i)).active).ravel() for i in range(4)]
+    assert {part.size for part in parts} == {T * E // 4}
+    together = np.concatenate(parts)
+    np.testing.assert_array_equal(np.sort(together), np.arange(T * E))
+    in_order = np.array_equal(parts[0], [0, 1, 8, 9, 16, 17])  # worlds 0 and 1 at all times
+    assert in_order == (shuffle == "none")
+
+
+def counting_step(learner, batch):
+    """Counts up everything, and reports the count as KL."""
+    counted = Learner(*(x + 1 for x in learner))
+    return counted, {"loss/approx_kl": counted.params, "x": counted.params}
+
+
+@pytest.mark.parametrize(
+    ("target_kl", "epochs_run"),
+    [(None, 5), (0.0, 5), (-1.0, 5), (1.5, 1), (2.0, 2), (4.5, 3), (100.0, 5)],
+)
+def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl, epochs_run):
+    zero = jnp.zeros(())
+    learner, metrics = learn(
+        Learner(zero, zero + 10, zero + 20),
+        numbered_batch(),
+        jax.random.key(0),
+        counting_step,
+        epochs=5,
+        num_minibatches=2,
+        target_kl=target_kl,
+    )
+    # after epoch e the count, and so the KL of the last minibatch, is 2e
+    steps = 2 * epochs_run
+    np.testing.assert_array_equal(jnp.stack(learner), [steps, 10 + steps, 20 + steps])
+    assert metrics["loss/epochs"] == epochs_run
+    np.testing.assert_allclose(metrics["x"], (steps + 1) / 2)  # mean of 1 … steps
