@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax import lax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -85,13 +84,7 @@ def train_chunks(
     """Metrics and state after every chunk of `log_every` updates; an evaluation first and last."""
     init_key, eval_key = jax.random.split(jax.random.key(config.seed))
     state = jax.jit(trainer.init)(init_key)
-    chunk = jax.jit(
-        lambda state, hyper, length: lax.scan(
-            lambda state, _: trainer.step(state, hyper), state, length=length
-        ),
-        static_argnums=2,
-        donate_argnums=0,
-    )
+    step = jax.jit(trainer.step, donate_argnums=0)
     score = jax.jit(
         lambda params: episode_returns(
             trainer.env, trainer.policies, params, eval_key, config.eval_episodes
@@ -101,11 +94,15 @@ def train_chunks(
     started, done = time.perf_counter(), 0
     while done < config.num_updates:
         length = min(config.log_every, config.num_updates - done)
-        state, metrics = chunk(state, hyper, length)
+        updates = []
+        for _ in range(length):  # dispatched without waiting: nothing is read until the chunk ends
+            state, metrics = step(state, hyper)
+            updates.append(metrics)
         due = done // config.eval_every < (done + length) // config.eval_every
         done += length
         entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
-        entry |= {name: float(values.mean()) for name, values in metrics.items()}
+        chunk = jax.device_get(updates)
+        entry |= {name: float(np.mean([update[name] for update in chunk])) for name in chunk[0]}
         entry["time/steps_per_s"] = entry["steps"] / (time.perf_counter() - started)
         if due or done == config.num_updates:
             entry |= _scores(trainer, score(state.params))

@@ -7,7 +7,6 @@ import sys
 import pytest
 import yaml
 
-pytestmark = pytest.mark.xdist_group("train")  # they share one run
 TINY = [
     *("--num-envs", "4", "--rollout-length", "5", "--total-updates", "3", "--log-every", "2"),
     *("--eval-episodes", "4", "--net.n-embd", "8", "--ppo.num-minibatches", "1"),

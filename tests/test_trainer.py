@@ -11,7 +11,6 @@ from jmarl.envs.mpe import SCENARIOS
 from jmarl.evaluation import episode_returns
 from jmarl.rollout import shared_reward
 
-pytestmark = pytest.mark.xdist_group("trainer")  # they share one compiled step
 TINY = {
     "num_envs": 8,
     "rollout_length": 5,
@@ -106,7 +105,9 @@ def test_every_scenario_and_action_type_composes(scenario, actions):
 
 def test_unlike_agents_in_two_teams_train():
     """Factored actions, hidden agents, padded observations."""
-    trainer, hyper = make_trainer(build(TINY | {"env": "mpe/simple_world_comm"}))
+    few = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 0, "num_forests": 1}
+    config = build(TINY | {"env": "mpe/simple_world_comm", "env_options": few})
+    trainer, hyper = make_trainer(config)
     state = jax.jit(trainer.init)(jax.random.key(0))
     after, metrics = jax.jit(trainer.step)(state, hyper)
     for team in ("adversary", "good"):
