@@ -36,7 +36,7 @@ def read_mat(path: str | Path, policy: MatPolicy) -> Any:
     """The parameters of `policy` from a reference checkpoint. Needs torch; nothing is unpickled
     but tensors."""
     try:
-        import torch
+        import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ConfigError(
             "reading a torch checkpoint needs torch: pip install torch==2.13.0."
