@@ -38,11 +38,11 @@ class Policy(Protocol):
 
 def restrict(seen: Perception, agents: tuple[int, ...], obs_size: int) -> Perception:
     """A team's part of what all agents see, without features that none of its members has."""
-    mine = pick(agents, seen.obs.shape[-2])
+    mine = pick(agents)
     return Perception(seen.obs[..., mine, :obs_size], seen.state, seen.action_mask[..., mine, :])
 
 
-def pick(agents: tuple[int, ...], num_agents: int) -> Any:
+def pick(agents: tuple[int, ...]) -> Any:
     """An index for the agent axis: a slice where the team is contiguous, so that nothing is
     gathered."""
     contiguous = agents == tuple(range(agents[0], agents[0] + len(agents)))

@@ -76,7 +76,7 @@ def rollout(
         final = Perception(after.final_obs, after.final_state, after.action_mask)
         transitions = []
         for i, (policy, team) in enumerate(zip(policies, spec.teams, strict=True)):
-            size, mine = team_obs_size(spec, i), pick(team.agents, spec.num_agents)
+            size, mine = team_obs_size(spec, i), pick(team.agents)
             last = restrict(final, team.agents, size)
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
