@@ -32,6 +32,11 @@ def team_obs_size(spec: EnvSpec, team: int) -> int:
     return max(spec.obs_sizes[i] for i in spec.teams[team].agents)
 
 
+def team_view(spec: EnvSpec, team: int, seen: Perception) -> Perception:
+    """What one team sees of what all agents see."""
+    return restrict(seen, spec.teams[team].agents, team_obs_size(spec, team))
+
+
 def act_all(
     spec: EnvSpec,
     policies: Sequence[Policy],
@@ -43,8 +48,8 @@ def act_all(
 ) -> tuple[tuple[Any, ...], list[Decision], jax.Array]:
     """Every team decides on its own view; also the joint action in agent order."""
     memories, decisions = [], []
-    for i, (policy, team) in enumerate(zip(policies, spec.teams, strict=True)):
-        mine = restrict(seen, team.agents, team_obs_size(spec, i))
+    for i, policy in enumerate(policies):
+        mine = team_view(spec, i, seen)
         team_key = jax.random.fold_in(key, i)
         kept, decision = policy.act(params[i], team_key, memory[i], mine, deterministic)
         memories.append(kept)
@@ -76,8 +81,7 @@ def rollout(
         final = Perception(after.final_obs, after.final_state, after.action_mask)
         transitions = []
         for i, (policy, team) in enumerate(zip(policies, spec.teams, strict=True)):
-            size, mine = team_obs_size(spec, i), pick(team.agents)
-            last = restrict(final, team.agents, size)
+            mine, last = pick(team.agents), team_view(spec, i, final)
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
                 after.truncated.any(),
@@ -86,7 +90,7 @@ def rollout(
             )
             transitions.append(
                 Transition(
-                    perception=restrict(seen, team.agents, size),
+                    perception=team_view(spec, i, seen),
                     decision=decisions[i],
                     active=timestep.active[:, mine].astype(after.reward.dtype),
                     reward=shared_reward(after.reward[:, mine], share),

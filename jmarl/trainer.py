@@ -13,9 +13,9 @@ from jmarl import losses
 from jmarl.envs.base import Env
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.policies import Policy, restrict
+from jmarl.policies import Policy
 from jmarl.returns import TimeLimit, gae, monte_carlo
-from jmarl.rollout import RewardShare, perceive, rollout, team_obs_size
+from jmarl.rollout import RewardShare, perceive, rollout, team_view
 from jmarl.types import Batch, Metrics, State, Transition
 from jmarl.update import Learner, Shuffle, gradient_step, learn, linear_decay
 
@@ -79,7 +79,7 @@ class Trainer:
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (policy, transitions) in enumerate(zip(self.policies, played, strict=True)):
             team = self.env.spec.teams[i]
-            seen = restrict(perceive(timestep), team.agents, team_obs_size(self.env.spec, i))
+            seen = team_view(self.env.spec, i, perceive(timestep))
             last_value = policy.value(state.params[i], memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])

@@ -7,7 +7,13 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import struct
+
+
+def float_dtype() -> Any:
+    """float32, or float64 under `jax_enable_x64`."""
+    return jnp.zeros(()).dtype
 
 
 class TimeStep(NamedTuple):

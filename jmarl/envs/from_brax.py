@@ -17,6 +17,7 @@ from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, View, padded_view
 from jmarl.errors import ConfigError, check_int, check_known, unknown
 from jmarl.spaces import Box
+from jmarl.types import float_dtype
 
 BRAX_EPISODE_LENGTH = 1000
 
@@ -65,11 +66,11 @@ class BraxWorld:
         state = TimedState(world, state.step + 1)
         terminated = jnp.asarray(world.done, bool)
         truncated = (state.step >= self.episode_length) & ~terminated
-        reward = jnp.asarray(world.reward, jnp.zeros(()).dtype).reshape(1)
+        reward = jnp.asarray(world.reward, float_dtype()).reshape(1)
         return state, Outcome(self._view(world.obs), reward, terminated, truncated)
 
     def _view(self, obs: jax.Array) -> View:
-        return padded_view(self.spec, [jnp.ravel(obs).astype(jnp.zeros(()).dtype)])
+        return padded_view(self.spec, [jnp.ravel(obs).astype(float_dtype())])
 
 
 def require(extra: str, name: str) -> None:

@@ -12,6 +12,7 @@ from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, View, padded_view
 from jmarl.errors import ConfigError, check_known, unknown
 from jmarl.spaces import Box, Discrete, Space
+from jmarl.types import float_dtype
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ class GymnaxWorld:
         )
         terminated = jnp.asarray(terminated, bool).reshape(())
         truncated = jnp.asarray(self.env.is_truncated(state, self.params), bool) & ~terminated
-        reward = jnp.asarray(reward, jnp.zeros(()).dtype).reshape(1)
+        reward = jnp.asarray(reward, float_dtype()).reshape(1)
         return state, Outcome(self._view(obs), reward, terminated, truncated.reshape(()))
 
     def _view(self, obs: jax.Array) -> View:
-        return padded_view(self.spec, [jnp.ravel(obs).astype(jnp.zeros(()).dtype)])
+        return padded_view(self.spec, [jnp.ravel(obs).astype(float_dtype())])
 
     def _space(self) -> Space:
         space = self.env.action_space(self.params)

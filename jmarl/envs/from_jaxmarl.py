@@ -20,6 +20,7 @@ from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, View, padded_view
 from jmarl.errors import ConfigError, unknown
 from jmarl.spaces import Box, Discrete, MultiDiscrete, Space
+from jmarl.types import float_dtype
 
 WORLD_STATE = "world_state"  # the key under which SMAX hands out its global state
 BRAX_WORLDS = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
@@ -105,7 +106,7 @@ class JaxMarlWorld:
         reward = jnp.stack([jnp.asarray(rewards[agent]).reshape(()) for agent in agents])
         return after, Outcome(
             view=self._view(obs, after, ~out | over),
-            reward=reward.astype(jnp.zeros(()).dtype),
+            reward=reward.astype(float_dtype()),
             terminated=over & decided,
             truncated=over & ~decided,
         )
@@ -116,7 +117,7 @@ class JaxMarlWorld:
         return action[: space.size] if isinstance(space, Box) else action
 
     def _view(self, obs: Mapping[str, jax.Array], state: Any, active: jax.Array | None) -> View:
-        dtype = jnp.zeros(()).dtype
+        dtype = float_dtype()
         flat = {name: jnp.ravel(x).astype(dtype) for name, x in obs.items()}
         own = [flat[agent] for agent in self.spec.agents]
         return padded_view(self.spec, own, flat.get(WORLD_STATE), self._mask(state), active)

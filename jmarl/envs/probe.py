@@ -25,6 +25,7 @@ from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, View, padded_view
 from jmarl.errors import check_choice, check_known, unknown
 from jmarl.spaces import Box, Discrete
+from jmarl.types import float_dtype
 
 FEATURES = 2
 PROBES = ("constant", "observation", "delayed", "action", "context", "coordination")
@@ -69,7 +70,7 @@ class Probe:
 
     def reset(self, key: jax.Array) -> tuple[ProbeState, View]:
         state = ProbeState(
-            jax.random.bernoulli(key).astype(jnp.zeros(()).dtype), jnp.zeros((), jnp.int32)
+            jax.random.bernoulli(key).astype(float_dtype()), jnp.zeros((), jnp.int32)
         )
         return state, self._view(state)
 

@@ -8,7 +8,8 @@ import pytest
 
 import jmarl
 from jmarl.envs.mpe.env import MpeState
-from jmarl.envs.mpe.world import World, float_dtype
+from jmarl.envs.mpe.world import World
+from jmarl.types import float_dtype
 
 EPISODES = 20
 SCENARIOS = list(mpe2_play.VERSIONS)

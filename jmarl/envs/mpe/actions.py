@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jmarl.envs.mpe.world import Agent, Cast, float_dtype, one_hot
+from jmarl.envs.mpe.world import Agent, Cast, one_hot
 from jmarl.spaces import Box, Discrete, MultiDiscrete, Space
+from jmarl.types import float_dtype
 
 MOVES = 5
 

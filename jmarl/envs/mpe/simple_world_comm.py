@@ -14,7 +14,6 @@ from jmarl.envs.mpe.world import (
     World,
     at_rest,
     features,
-    float_dtype,
     fold,
     least,
     others,
@@ -25,6 +24,7 @@ from jmarl.envs.mpe.world import (
     touching,
 )
 from jmarl.errors import check_int
+from jmarl.types import float_dtype
 
 WORDS = 4
 FOOD_RADIUS = 0.03

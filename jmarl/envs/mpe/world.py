@@ -19,6 +19,8 @@ import numpy as np
 from flax import struct
 from jax import lax
 
+from jmarl.types import float_dtype
+
 DT = 0.1
 DAMPING = 0.25
 CONTACT_FORCE = 100.0
@@ -72,11 +74,6 @@ class World(struct.PyTreeNode):
     landmarks: jax.Array  # [L, 2, E]
     message: jax.Array  # [speakers, C, E] what was last said
     goal: jax.Array  # [G, E] indices, with the meaning that the scenario gives them
-
-
-def float_dtype() -> Any:
-    """float32, or float64 under `jax_enable_x64`."""
-    return jnp.zeros(()).dtype
 
 
 def at_rest(
