@@ -1,7 +1,9 @@
 """From a configuration to a trainer: the only place where algorithms differ."""
 
+import optax
+
 import jmarl
-from jmarl.config import Config
+from jmarl.config import Config, PpoConfig
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.mat import MatPolicy
 from jmarl.objective import Hyper, Objective
@@ -25,9 +27,17 @@ def make_policies(config: Config, spec: EnvSpec) -> tuple[Policy, ...]:
             n_embd=config.net.n_embd,
             n_head=config.net.n_head,
             n_block=config.net.n_block,
+            variant=config.algorithm,
+            share_actor=config.net.share_actor,
+            agent_order=config.net.agent_order,
         )
         for i, team in enumerate(spec.teams)
     )
+
+
+def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
+    """Without the learning rate, which is traced."""
+    return optax.identity() if ppo.optimiser == "sgd" else optax.scale_by_adam(eps=ppo.adam_eps)
 
 
 def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
@@ -45,13 +55,16 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         objective=Objective(
             value_loss=ppo.value_loss,
             clip_value=ppo.clip_value,
-            normalise_value=ppo.normalise_value,
+            value_norm=ppo.value_norm,
             agent_reduction=ppo.agent_reduction,
             advantage_norm=ppo.advantage_norm,
         ),
         time_limit=ppo.time_limit,
         share=ppo.reward,
         anneal_lr=ppo.anneal_lr,
+        lr_end_factor=ppo.lr_end_factor,
+        returns=ppo.returns,
+        optimiser=make_optimiser(ppo),
         stop_on_kl=ppo.target_kl > 0,
     )
     traced = {name: getattr(ppo, name) for name in Hyper.__dataclass_fields__}

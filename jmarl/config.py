@@ -7,13 +7,15 @@ import pydantic
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from jmarl.agent_order import AgentOrder
 from jmarl.errors import ConfigError, unknown
 from jmarl.losses import Reduction
+from jmarl.objective import ValueScaling
 from jmarl.returns import TimeLimit
 from jmarl.rollout import RewardShare
 from jmarl.update import Shuffle
 
-Algorithm = Literal["mat"]
+Algorithm = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 
 
 class Section(BaseModel):
@@ -26,6 +28,12 @@ class NetConfig(Section):
     n_embd: int = Field(default=64, ge=1, description="width of embeddings")
     n_head: int = Field(default=1, ge=1, description="attention heads; must divide n_embd")
     n_block: int = Field(default=1, ge=1, description="blocks of encoder and decoder")
+    share_actor: bool = Field(
+        default=True, description="mat_dec: one actor for all agents, or one each"
+    )
+    agent_order: AgentOrder = Field(
+        default="fixed", description="in which order agents decide; random: drawn every step"
+    )
     encode_state: bool = Field(
         default=False, description="refused: the reference's version is blind"
     )
@@ -34,8 +42,16 @@ class NetConfig(Section):
 class PpoConfig(Section):
     """How a batch is learned from. Floats are traced: changing them compiles nothing anew."""
 
-    lr: float = Field(default=7e-4, gt=0, description="learning rate of Adam")
-    anneal_lr: bool = Field(default=True, description="linear decay of lr to 0 over the run")
+    lr: float = Field(default=7e-4, gt=0, description="learning rate")
+    anneal_lr: bool = Field(default=True, description="linear decay of lr over the run")
+    lr_end_factor: float = Field(
+        default=0.0, ge=0, le=1, description="the decay goes no lower than this part of lr"
+    )
+    optimiser: Literal["adam", "sgd"] = Field(default="adam", description="what follows gradients")
+    adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
+    returns: Literal["gae", "monte_carlo"] = Field(
+        default="gae", description="how advantages are counted"
+    )
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")
     epochs: int = Field(default=5, ge=1, description="passes over each batch")
@@ -57,8 +73,8 @@ class PpoConfig(Section):
         default="huber", description="form of the value loss"
     )
     huber_delta: float = Field(default=10.0, gt=0, description="where Huber's loss becomes linear")
-    normalise_value: bool = Field(
-        default=True, description="learn values in running units (ValueNorm)"
+    value_norm: ValueScaling = Field(
+        default="valuenorm", description="running units in which values are learned"
     )
     advantage_norm: Literal["batch", "minibatch", "none"] = Field(
         default="batch", description="over what advantages are normalised"

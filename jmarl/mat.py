@@ -1,17 +1,21 @@
 """MAT as a policy: acts agent after agent with a cache, is trained in one parallel pass."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jmarl.agent_order import AgentOrder, Order, draw, to_agents, to_agents_smoothly, to_turns
 from jmarl.distributions import Actions, make_actions
 from jmarl.networks.layers import apply
-from jmarl.networks.mat import Decoder, Encoder
+from jmarl.networks.mat import Mat, Model
+from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.spaces import Box, Space
 from jmarl.types import Decision, Evaluation, Perception
+
+Variant = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,9 @@ class MatPolicy:
     n_embd: int = 64
     n_head: int = 1
     n_block: int = 1
+    variant: Variant = "mat"
+    share_actor: bool = True  # of mat_dec
+    agent_order: AgentOrder = "fixed"
 
     @property
     def continuous(self) -> bool:
@@ -34,22 +41,24 @@ class MatPolicy:
         return make_actions(self.space)
 
     @property
-    def encoder(self) -> Encoder:
-        return Encoder(self.n_embd, self.n_head, self.n_block)
+    def model(self) -> Any:
+        shape = (self.space.size, self.n_embd, self.n_head, self.n_block, self.continuous)
+        if self.variant == "mat_dec":
+            return MatDec(*shape, share_actor=self.share_actor)
+        return {"mat": Mat, **VARIANTS}[self.variant](*shape)
 
     @property
-    def decoder(self) -> Decoder:
-        return Decoder(self.space.size, self.n_embd, self.n_head, self.n_block, self.continuous)
+    def value_head(self) -> tuple[str, ...]:
+        owner = ("val_head",) if self.variant == "mat_decoder" else ("encoder", "head")
+        return (*owner, "out")
 
     def init(self, key: jax.Array) -> Any:
-        encoder_key, decoder_key = jax.random.split(key)
+        def once(model: Model, obs: jax.Array, tokens: jax.Array) -> None:
+            model.decode(tokens, model.encode(obs))
+
         obs = jnp.zeros((1, self.num_agents, self.obs_size))
-        rep = jnp.zeros((1, self.num_agents, self.n_embd))
         tokens = jnp.zeros((1, self.num_agents, self.token_size))
-        return {
-            "encoder": self.encoder.init(encoder_key, obs)["params"],
-            "decoder": self.decoder.init(decoder_key, tokens, rep)["params"],
-        }
+        return self.model.init(key, obs, tokens, method=once)["params"]
 
     def memory(self, num_envs: int) -> tuple[()]:
         del num_envs
@@ -63,49 +72,78 @@ class MatPolicy:
         seen: Perception,
         deterministic: bool = False,
     ) -> tuple[tuple[()], Decision]:
-        """Agents choose in turn, each knowing what those before it chose."""
-        actions, scale = self.actions, self._scale(params)
-        decoder, weights = self.decoder, params["decoder"]
-        value, rep = apply(self.encoder, params["encoder"], seen.obs)
+        """Decided in the order that `Decision.context` records."""
+        order_key, act_key = jax.random.split(key)
+        order = None
+        if self.agent_order == "random":
+            order = draw(order_key, seen.obs.shape[0], self.num_agents)
+        seen = _in_order(order, seen)
+        features = apply(self.model, params, seen.obs, method="encode")
+        play = self._in_turn if self.model.sequential else self._at_once
+        chosen = play(params, act_key, features, seen, deterministic)
+        return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
+
+    def _in_turn(
+        self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
+    ) -> tuple[jax.Array, ...]:
+        """Agents choose one after the other, each knowing what those before it chose."""
+        model, scale, n = self.model, self._scale(params), self.num_agents
 
         def turn(carry: tuple, agent: tuple) -> tuple:
-            token, cache = carry
-            i, rep_i, mask, key = agent
-            logits, cache = apply(decoder, weights, token, rep_i, cache, i, method="step")
-            if deterministic:
-                action = actions.mode(logits, scale, mask)
-            else:
-                action = actions.sample(key, logits, scale, mask)
-            log_prob = actions.log_prob(logits, scale, mask, action)
-            return (self._token(action), cache), (action, log_prob)
+            token, kept = carry
+            i, features, mask, key = agent
+            logits, value, kept = apply(model, params, token, features, kept, i, method="step")
+            action, log_prob = self._choose(key, logits, scale, mask, deterministic)
+            return (self._token(action), kept), (action, log_prob, value)
 
-        n = self.num_agents
-        first = (self._start(seen.obs), decoder.empty_cache(rep))
-        agents = (
-            jnp.arange(n),
-            jnp.moveaxis(rep, -2, 0),
-            jnp.moveaxis(seen.action_mask, -2, 0),
-            jax.random.split(key, n),
-        )
-        _, (action, log_prob) = lax.scan(turn, first, agents)
-        return memory, Decision(jnp.moveaxis(action, 0, 1), jnp.moveaxis(log_prob, 0, 1), value)
+        first = (self._start(seen.obs), apply(model, params, features, method="start"))
+        by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (features, seen.action_mask))
+        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, jax.random.split(key, n)))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
 
-    def evaluate(self, params: Any, seen: Perception, action: jax.Array) -> Evaluation:
+    def _at_once(
+        self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
+    ) -> tuple[jax.Array, ...]:
+        logits, value = apply(self.model, params, None, features, method="decode")
+        scale = self._scale(params)
+        return *self._choose(key, logits, scale, seen.action_mask, deterministic), value
+
+    def _choose(
+        self,
+        key: jax.Array,
+        logits: jax.Array,
+        scale: jax.Array,
+        mask: jax.Array,
+        deterministic: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        actions = self.actions
+        if deterministic:
+            action = actions.mode(logits, scale, mask)
+        else:
+            action = actions.sample(key, logits, scale, mask)
+        return action, actions.log_prob(logits, scale, mask, action)
+
+    def evaluate(
+        self, params: Any, context: Order, seen: Perception, action: jax.Array
+    ) -> Evaluation:
         """All agents in one pass; the causal masks keep each from seeing later choices."""
-        value, rep = apply(self.encoder, params["encoder"], seen.obs)
+        seen, action = _in_order(context, seen), to_turns(context, action)
+        features = apply(self.model, params, seen.obs, method="encode")
         before = self._token(action)[..., :-1, :]
         tokens = jnp.concatenate([self._start(seen.obs)[..., None, :], before], axis=-2)
-        logits = apply(self.decoder, params["decoder"], tokens, rep)
+        logits, value = apply(self.model, params, tokens, features, method="decode")
         scale, mask = self._scale(params), seen.action_mask
-        return Evaluation(
-            log_prob=self.actions.log_prob(logits, scale, mask, action),
-            entropy=self.actions.entropy(logits, scale, mask),
-            value=value,
-        )
+        log_prob = self.actions.log_prob(logits, scale, mask, action)
+        entropy = self.actions.entropy(logits, scale, mask)
+        by_turn = (log_prob, entropy, value)
+        return Evaluation(*(to_agents_smoothly(context, x) for x in by_turn))
 
-    def value(self, params: Any, memory: tuple[()], seen: Perception) -> jax.Array:
-        del memory
-        return apply(self.encoder, params["encoder"], seen.obs)[0]
+    def value(self, params: Any, key: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
+        """Where values depend on actions, these are drawn, as in the reference."""
+        if self.model.valued_by_actions:
+            return self.act(params, key, memory, seen)[1].value
+        features = apply(self.model, params, seen.obs, method="encode")
+        return features[0]
 
     @property
     def token_size(self) -> int:
@@ -113,9 +151,7 @@ class MatPolicy:
         return self.space.size + (not self.continuous)
 
     def _scale(self, params: Any) -> jax.Array:
-        if not self.continuous:
-            return jnp.ones(())
-        return apply(self.decoder, params["decoder"], method="std")
+        return apply(self.model, params, method="std") if self.continuous else jnp.ones(())
 
     def _start(self, obs: jax.Array) -> jax.Array:
         """[…, token]: what the first agent is told of those before it."""
@@ -128,3 +164,8 @@ class MatPolicy:
         if self.continuous:
             return chosen
         return jnp.concatenate([jnp.zeros_like(chosen[..., :1]), chosen], axis=-1)
+
+
+def _in_order(order: Order, seen: Perception) -> Perception:
+    obs, mask = to_turns(order, seen.obs), to_turns(order, seen.action_mask)
+    return seen._replace(obs=obs, action_mask=mask)

@@ -46,13 +46,16 @@ class ValueNorm(struct.PyTreeNode):
         return x * std + mean
 
 
-def popart_rescale(head: Any, old: ValueNorm, new: ValueNorm) -> Any:
-    """The value head `{kernel, bias}` that predicts under `new` what it did under `old`:
-    W ← W·σ_o/σ_n, b ← (σ_o·b + μ_o - μ_n)/σ_n. van Hasselt et al. 2016."""
+def popart_rescale(params: Any, head: tuple[str, ...], old: ValueNorm, new: ValueNorm) -> Any:
+    """Parameters whose value head `{kernel, bias}`, found at path `head`, predicts under `new`
+    what it did under `old`: W ← W·σ_o/σ_n, b ← (σ_o·b + μ_o - μ_n)/σ_n. van Hasselt et al. 2016."""
+    if head:
+        inner = popart_rescale(params[head[0]], head[1:], old, new)
+        return {**params, head[0]: inner}
     (old_mean, old_std), (new_mean, new_std) = old.moments(), new.moments()
     return {
-        "kernel": head["kernel"] * (old_std / new_std),
-        "bias": (old_std * head["bias"] + old_mean - new_mean) / new_std,
+        "kernel": params["kernel"] * (old_std / new_std),
+        "bias": (old_std * params["bias"] + old_mean - new_mean) / new_std,
     }
 
 

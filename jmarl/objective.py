@@ -9,7 +9,7 @@ from flax import struct
 
 from jmarl import losses
 from jmarl.losses import Reduction
-from jmarl.normalize import ValueNorm
+from jmarl.normalize import ValueNorm, popart_rescale
 from jmarl.policies import Policy
 from jmarl.types import Batch, Metrics
 
@@ -29,6 +29,9 @@ class Hyper(struct.PyTreeNode):
     target_kl: jax.Array | float = 0.0  # ≤ 0: epochs are never cut short
 
 
+ValueScaling = Literal["none", "valuenorm", "popart"]
+
+
 @dataclass(frozen=True)
 class Objective:
     """Which form of each term; every form is some reference's."""
@@ -37,22 +40,34 @@ class Objective:
     value_loss: Literal["huber", "squared"] = "huber"
     squared_factor: float = 0.5
     clip_value: bool = True
-    normalise_value: bool = True
+    value_norm: ValueScaling = "valuenorm"
     agent_reduction: Reduction = "mean"
     advantage_norm: Literal["batch", "minibatch", "none"] = "batch"
     advantage_eps: float = 1e-5
     advantage_ddof: int = 0
 
+    def prepare(
+        self, policy: Policy, params: Any, value_norm: ValueNorm, batch: Batch
+    ) -> tuple[Any, ValueNorm]:
+        """Before each gradient the value statistics learn of the minibatch's targets; PopArt also
+        rewrites the value head so that its predictions, in the rewards' units, stay."""
+        if self.value_norm == "none":
+            return params, value_norm
+        updated = value_norm.update(batch.target)
+        if self.value_norm == "popart":
+            params = popart_rescale(params, policy.value_head, value_norm, updated)
+        return params, updated
+
     def loss(
         self, policy: Policy, hyper: Hyper, params: Any, value_norm: ValueNorm, batch: Batch
-    ) -> tuple[jax.Array, tuple[ValueNorm, Metrics]]:
-        """L_π - c_H·H + c_V·L_V, with the updated value statistics and the parts as metrics."""
-        now = policy.evaluate(params, batch.perception, batch.action)
+    ) -> tuple[jax.Array, Metrics]:
+        """L_π - c_H·H + c_V·L_V, and the parts as metrics."""
+        now = policy.evaluate(params, batch.context, batch.perception, batch.action)
         advantage = batch.advantage
         if self.advantage_norm == "minibatch":
             advantage = self.normalised(batch)
         policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, advantage, hyper)
-        value_loss, value_norm = self._value_loss(now.value, batch, value_norm, hyper)
+        value_loss = self._value_loss(now.value, batch, value_norm, hyper)
         entropy = losses.masked_mean(now.entropy.sum(-1), batch.active)
         total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
         metrics = {
@@ -61,7 +76,7 @@ class Objective:
             "loss/value": value_loss,
             "loss/entropy": entropy,
         }
-        return total, (value_norm, metrics | ratio_metrics)
+        return total, metrics | ratio_metrics
 
     def normalised(self, batch: Batch) -> jax.Array:
         """The batch's advantages, normalised over it."""
@@ -90,17 +105,17 @@ class Objective:
 
     def _value_loss(
         self, value: jax.Array, batch: Batch, value_norm: ValueNorm, hyper: Hyper
-    ) -> tuple[jax.Array, ValueNorm]:
-        """Statistics are updated first, then the target is normalised by them."""
-        target = batch.target
-        if self.normalise_value:
-            value_norm = value_norm.update(target)
+    ) -> jax.Array:
+        target, before = batch.target, batch.value
+        if self.value_norm != "none":
             target = value_norm.normalise(target)
+        if self.value_norm == "popart":  # ValueNorm's old predictions keep the units of their time
+            before = value_norm.normalise(before)
         loss = self._error(target - value, hyper)
         if self.clip_value:
-            clipped = losses.clip_value(value, batch.value, hyper.value_clip_eps)
+            clipped = losses.clip_value(value, before, hyper.value_clip_eps)
             loss = losses.clipped_value_loss(loss, self._error(target - clipped, hyper))
-        return losses.masked_mean(loss, batch.active), value_norm
+        return losses.masked_mean(loss, batch.active)
 
     def _error(self, error: jax.Array, hyper: Hyper) -> jax.Array:
         if self.value_loss == "huber":

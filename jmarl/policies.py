@@ -14,6 +14,11 @@ Memory = Any
 class Policy(Protocol):
     """A team's policy. Pure: parameters and memory go in and come out."""
 
+    @property
+    def value_head(self) -> tuple[str, ...]:
+        """Where in the parameters the last layer of the value is."""
+        ...
+
     def init(self, key: jax.Array) -> Params: ...
 
     def memory(self, num_envs: int) -> Memory:
@@ -29,9 +34,13 @@ class Policy(Protocol):
         deterministic: bool = False,
     ) -> tuple[Memory, Decision]: ...
 
-    def evaluate(self, params: Params, seen: Perception, action: jax.Array) -> Evaluation: ...
+    def evaluate(
+        self, params: Params, context: Any, seen: Perception, action: jax.Array
+    ) -> Evaluation:
+        """`context` is what `act` gave along with the action."""
+        ...
 
-    def value(self, params: Params, memory: Memory, seen: Perception) -> jax.Array:
+    def value(self, params: Params, key: jax.Array, memory: Memory, seen: Perception) -> jax.Array:
         """[…, N]"""
         ...
 

@@ -1,6 +1,7 @@
 """Playing: T steps of all worlds under the teams' policies."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -74,7 +75,7 @@ def rollout(
 
     def step(carry: tuple, key: jax.Array) -> tuple:
         memory, env_state, timestep = carry
-        act_key, step_key = jax.random.split(key)
+        act_key, step_key, value_key = jax.random.split(key, 3)
         seen = perceive(timestep)
         memory, decisions, action = act_all(spec, policies, params, memory, act_key, seen)
         env_state, after = env.step(step_key, env_state, action)
@@ -85,8 +86,9 @@ def rollout(
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
                 after.truncated.any(),
-                lambda i=i, policy=policy, last=last: policy.value(params[i], memory[i], last),
-                lambda i=i: jnp.zeros_like(decisions[i].value),
+                partial(policy.value, params[i]),
+                lambda *_, like=decisions[i].value: jnp.zeros_like(like),
+                *(jax.random.fold_in(value_key, i), memory[i], last),
             )
             transitions.append(
                 Transition(

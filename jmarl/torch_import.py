@@ -17,17 +17,29 @@ from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 
 DEAD = re.compile(r"^encoder\.state_encoder\.|^decoder\.obs_encoder\.|\.mask$")
+EACH = re.compile(r"^decoder\.mlp\.(\d+)\.(\d+\..+)$")  # an agent's own actor in mat_dec
 # our module path → the reference's, both dotted
 RENAMED = [
+    (r"^obs\b", "decoder.obs"),  # mat_decoder
+    (r"^val_head\b", "decoder.val_head"),
+    (r"^act_head\b", "encoder.act_head"),  # mat_encoder
+    (r"^log_std$", "encoder.log_std"),
+    (r"\bactor\.ln_([012])\b", lambda m: f"mlp.{3 * int(m[1])}"),  # mat_dec
+    (r"\bactor\.dense_([12])\b", lambda m: f"mlp.{3 * int(m[1]) - 2}"),
+    (r"\bactor\.out\b", "mlp.7"),
+    (r"\bgru\.input_(\d)\.kernel$", r"gru.weight_ih_l\1"),
+    (r"\bgru\.input_(\d)\.bias$", r"gru.bias_ih_l\1"),
+    (r"\bgru\.hidden_(\d)\.kernel$", r"gru.weight_hh_l\1"),
+    (r"\bgru\.hidden_(\d)\.bias$", r"gru.bias_hh_l\1"),
     (r"\bblock_(\d+)\b", r"blocks.\1"),
     (r"\bobs\.ln\b", "obs_encoder.0"),
     (r"\bobs\.dense\b", "obs_encoder.1"),
     (r"\bembed\b", "action_encoder.0"),
     (r"\bmlp\.hidden\b", "mlp.0"),
     (r"\bmlp\.out\b", "mlp.2"),
-    (r"\bhead\.hidden\b", "head.0"),
-    (r"\bhead\.ln\b", "head.2"),
-    (r"\bhead\.out\b", "head.3"),
+    (r"head\.hidden\b", "head.0"),
+    (r"head\.ln\b", "head.2"),
+    (r"head\.out\b", "head.3"),
     (r"\.(kernel|scale)$", ".weight"),
 ]
 
@@ -55,7 +67,8 @@ def convert_mat(state_dict: Mapping[str, np.ndarray], policy: MatPolicy) -> Any:
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
     names = {reference_name(path): (path, leaf) for path, leaf in leaves}
-    given = {name for name in state_dict if not DEAD.search(name)}
+    state_dict = _stacked(state_dict)
+    given = {name for name in state_dict if name in names or not DEAD.search(name)}
     if missing := sorted(names.keys() - given):
         raise ConfigError(f"the checkpoint lacks {', '.join(missing)}; is it of another network?")
     if strange := sorted(given - names.keys()):
@@ -63,6 +76,18 @@ def convert_mat(state_dict: Mapping[str, np.ndarray], policy: MatPolicy) -> Any:
     return tree.unflatten(
         [_fitting(name, state_dict[name], path, leaf) for name, (path, leaf) in names.items()]
     )
+
+
+def _stacked(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Agents' own actors on a leading axis, under the name that a shared one has."""
+    each: dict[str, dict[int, np.ndarray]] = {}
+    kept = {}
+    for name, weight in state_dict.items():
+        if found := EACH.match(name):
+            each.setdefault(f"decoder.mlp.{found[2]}", {})[int(found[1])] = weight
+        else:
+            kept[name] = weight
+    return kept | {name: np.stack([w for _, w in sorted(x.items())]) for name, x in each.items()}
 
 
 def reference_name(path: tuple[Any, ...]) -> str:
@@ -74,9 +99,8 @@ def reference_name(path: tuple[Any, ...]) -> str:
 
 def _fitting(name: str, weight: np.ndarray, path: tuple[Any, ...], leaf: Any) -> jax.Array:
     """torch keeps (out, in), Flax kernels are (in, out)."""
-    weight = weight.T if path[-1].key == "kernel" else weight
-    if weight.shape != leaf.shape:
-        raise ConfigError(
-            f"{name} has shape {weight.shape[::-1]}, but this policy needs {leaf.shape[::-1]}."
-        )
-    return jnp.asarray(weight)
+    transposed = path[-1].key == "kernel"
+    shape = (*leaf.shape[:-2], *leaf.shape[:-3:-1]) if transposed else leaf.shape
+    if weight.shape != shape:
+        raise ConfigError(f"{name} has shape {weight.shape}, but this policy needs {shape}.")
+    return jnp.asarray(np.swapaxes(weight, -1, -2) if transposed else weight)

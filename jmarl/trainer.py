@@ -61,7 +61,7 @@ class Trainer:
 
     def step(self, state: State, hyper: Hyper) -> tuple[State, Metrics]:
         """One update: `rollout_length` steps of all worlds, then `epochs` over them."""
-        key, play_key, learn_key = jax.random.split(state.key, 3)
+        key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
         (memory, env_state, timestep), played = rollout(
             self.env,
             self.policies,
@@ -80,7 +80,8 @@ class Trainer:
         for i, (policy, transitions) in enumerate(zip(self.policies, played, strict=True)):
             team = self.env.spec.teams[i]
             seen = team_view(self.env.spec, i, perceive(timestep))
-            last_value = policy.value(state.params[i], memory[i], seen)
+            team_value_key = jax.random.fold_in(value_key, i)
+            last_value = policy.value(state.params[i], team_value_key, memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
             team_key = jax.random.fold_in(learn_key, i)
@@ -107,7 +108,7 @@ class Trainer:
         value, decision = played.decision.value, played.decision
         following = jnp.concatenate([value[1:], last_value[None]])
         next_value = jnp.where(played.truncated[..., None], played.final_value, following)
-        if self.objective.normalise_value:
+        if self.objective.value_norm != "none":
             known, ahead = value_norm.denormalise(value), value_norm.denormalise(next_value)
         else:
             known, ahead = value, next_value
@@ -121,9 +122,10 @@ class Trainer:
             advantage = target - known
         batch = Batch(
             perception=played.perception,
+            context=decision.context,
             action=decision.action,
             log_prob=decision.log_prob,
-            value=value,
+            value=known if self.objective.value_norm == "popart" else value,
             advantage=advantage,
             target=target,
             active=played.active,
@@ -147,6 +149,7 @@ class Trainer:
     ) -> tuple[Learner, Metrics]:
         step: Callable[[Learner, Batch], Any] = partial(
             gradient_step,
+            prepare=partial(self.objective.prepare, policy),
             loss_fn=partial(self.objective.loss, policy, hyper),
             optimiser=self.optimiser,
             lr=lr,

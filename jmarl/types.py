@@ -44,6 +44,7 @@ class Decision(NamedTuple):
     action: jax.Array  # [E, N], [E, N, K] or [E, N, D]
     log_prob: jax.Array  # [E, N, K] per component of the action
     value: jax.Array  # [E, N] as the network gives it, normalised if values are
+    context: Any = None  # [E, …] what else the policy needs to evaluate the action again
 
 
 class Evaluation(NamedTuple):
@@ -70,9 +71,10 @@ class Batch(NamedTuple):
     """Rows to learn from, `[T, E, N, …]` or `[B, N, …]`."""
 
     perception: Perception
+    context: Any  # as in `Decision`
     action: jax.Array
     log_prob: jax.Array  # […, N, K]
-    value: jax.Array  # […, N]
+    value: jax.Array  # […, N] as predicted when playing
     advantage: jax.Array  # […, N]
     target: jax.Array  # […, N] return, in the rewards' own units
     active: jax.Array  # […, N]

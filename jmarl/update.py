@@ -11,7 +11,8 @@ from jax import lax
 from jmarl.types import Batch, Metrics
 
 Shuffle = Literal["blocks", "rows", "none"]
-LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, tuple[Any, Metrics]]]
+LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, Metrics]]
+PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any]]
 
 
 class Learner(NamedTuple):
@@ -39,17 +40,18 @@ def linear_decay(
 def gradient_step(
     learner: Learner,
     batch: Batch,
+    prepare: PrepareFn,
     loss_fn: LossFn,
     optimiser: optax.GradientTransformation,
-    lr: jax.Array,
+    lr: jax.Array | float,
     max_grad_norm: jax.Array | float,
 ) -> tuple[Learner, Metrics]:
-    """θ ← θ - lr·optimiser(clip(∇L)); the value statistics are those the loss has updated."""
-    grad_fn = jax.grad(loss_fn, has_aux=True)
-    grads, (value_norm, metrics) = grad_fn(learner.params, learner.value_norm, batch)
+    """θ ← θ - lr·optimiser(clip(∇L)), after the value statistics have seen the batch."""
+    params, value_norm = prepare(learner.params, learner.value_norm, batch)
+    grads, metrics = jax.grad(loss_fn, has_aux=True)(params, value_norm, batch)
     clipped, norm = clip_by_global_norm(grads, max_grad_norm)
-    updates, opt_state = optimiser.update(clipped, learner.opt_state, learner.params)
-    params = jax.tree.map(lambda p, u: p - lr * u, learner.params, updates)
+    updates, opt_state = optimiser.update(clipped, learner.opt_state, params)
+    params = jax.tree.map(lambda p, u: p - lr * u, params, updates)
     return Learner(params, opt_state, value_norm), metrics | {"loss/grad_norm": norm}
 
 

@@ -53,7 +53,7 @@ def test_popart_keeps_predictions_and_equals_torch(x64):
         x = rng.normal(shift, 20, size=(30, 1))
         before = predict(head, statistics)
         updated = statistics.update(jnp.asarray(x))
-        head, statistics = popart_rescale(head, statistics, updated), updated
+        head, statistics = popart_rescale(head, (), statistics, updated), updated
         np.testing.assert_allclose(predict(head, statistics), before, rtol=1e-10)
         reference.update(torch.tensor(x))
         np.testing.assert_allclose(head["kernel"].T, reference.weight, rtol=1e-10)

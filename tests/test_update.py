@@ -15,7 +15,7 @@ T, E = 3, 8
 def numbered_batch():
     """Every (time, world) row carries its own number."""
     number = jnp.arange(T * E, dtype=float).reshape(T, E, 1)
-    return Batch(Perception(*[number[..., None]] * 3), *[number] * 6)
+    return Batch(Perception(*[number[..., None]] * 3), None, *[number] * 6)
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])

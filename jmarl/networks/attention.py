@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from jmarl.networks.layers import dense, split_heads
+from jmarl.networks.layers import dense, side_by_side, split_heads
 
 
 class Cache(NamedTuple):
@@ -28,10 +28,7 @@ class Attention(nn.Module):
 
     def __call__(self, source: jax.Array, query: jax.Array) -> jax.Array:
         """`[…, N, D]` × `[…, N, D]` → `[…, N, D]`. Causal: agent i attends to agents ≤ i."""
-        k, v, q = (
-            split_heads(x, self.heads)
-            for x in (self.key(source), self.value(source), self.query(query))
-        )
+        k, v, q = (split_heads(x, self.heads) for x in self._project(source, query))
         n = source.shape[-2]
         visible = jnp.tril(jnp.ones((n, n), bool)) if self.causal else jnp.ones((n, n), bool)
         return self._mix(q, k, v, visible)
@@ -41,8 +38,7 @@ class Attention(nn.Module):
     ) -> tuple[jax.Array, Cache]:
         """Agent i alone, `[…, D]`: its key and value join the cache, its query looks back."""
         k, v, q = (
-            split_heads(x, self.heads)[..., None, :, :]
-            for x in (self.key(source), self.value(source), self.query(query))
+            split_heads(x, self.heads)[..., None, :, :] for x in self._project(source, query)
         )
         axis = cache.key.ndim - 3
         cache = Cache(
@@ -51,6 +47,12 @@ class Attention(nn.Module):
         )
         visible = (jnp.arange(cache.key.shape[axis]) <= i)[None]
         return self._mix(q, cache.key, cache.value, visible)[..., 0, :], cache
+
+    def _project(self, source: jax.Array, query: jax.Array) -> list[jax.Array]:
+        """Keys, values, queries `[…, D]`."""
+        if query is source:
+            return side_by_side(source, [self.key, self.value, self.query])
+        return [*side_by_side(source, [self.key, self.value]), self.query(query)]
 
     def _mix(self, q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
         """`visible`: `[queries, keys]`."""

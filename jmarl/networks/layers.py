@@ -1,14 +1,35 @@
 """Layers as torch computes them: its epsilon, its GELU, its initial scales."""
 
-from functools import partial
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 SQRT2 = 2**0.5
-gelu = partial(jax.nn.gelu, approximate=False)  # torch's is exact; jax's default is not
+
+
+@jax.custom_vjp
+def gelu(x: jax.Array) -> jax.Array:
+    """x·Φ(x), exact as torch's; jax's default is an approximation."""
+    return x * _normal_cdf(x)
+
+
+def _normal_cdf(x: jax.Array) -> jax.Array:
+    return 0.5 * (1.0 + jax.lax.erf(x / SQRT2))
+
+
+def _gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """With its slope Φ(x) + x·φ(x), made while Φ is at hand: kept, it saves another erf."""
+    below = _normal_cdf(x)
+    density = jnp.exp(-0.5 * x**2) / (2 * math.pi) ** 0.5
+    return x * below, below + x * density
+
+
+gelu.defvjp(_gelu, lambda slope, grad: (grad * slope,))
 
 
 class Dense(nn.Module):
@@ -19,14 +40,23 @@ class Dense(nn.Module):
     gain: float
     use_bias: bool = True
 
-    @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        return _affine(x, *self.weights(x.shape[-1]))
+
+    @nn.compact
+    def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
+        """Kernel `[size, features]` and bias `[features]`."""
         orthogonal = nn.initializers.orthogonal(self.gain)
-        kernel = self.param("kernel", orthogonal, (x.shape[-1], self.features))
-        y = x.reshape(-1, x.shape[-1]) @ kernel
-        if self.use_bias:
-            y = y + self.param("bias", nn.initializers.zeros, (self.features,))[None]
-        return y.reshape(*x.shape[:-1], self.features)
+        kernel = self.param("kernel", orthogonal, (size, self.features))
+        zeros = nn.initializers.zeros
+        return kernel, self.param("bias", zeros, (self.features,)) if self.use_bias else None
+
+
+def _affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+    y = x.reshape(-1, x.shape[-1]) @ kernel
+    if bias is not None:
+        y = y + bias[None]
+    return y.reshape(*x.shape[:-1], kernel.shape[-1])
 
 
 def dense(features: int, gain: float, use_bias: bool = True, name: str | None = None) -> Dense:
@@ -34,9 +64,49 @@ def dense(features: int, gain: float, use_bias: bool = True, name: str | None = 
     return Dense(features, gain, use_bias, name=name)
 
 
-def layer_norm(name: str | None = None) -> nn.LayerNorm:
-    """ε = 1e-5 and a two-pass variance, as torch; Flax's defaults are 1e-6 and one pass."""
-    return nn.LayerNorm(epsilon=1e-5, use_fast_variance=False, name=name)
+def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> list[jax.Array]:
+    """Several layers' outputs for one input, as one wide product."""
+    kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers), strict=True)
+    y = _affine(x, jnp.concatenate(kernels, axis=1), jnp.concatenate(biases))
+    return jnp.split(y, np.cumsum([layer.features for layer in layers])[:-1], axis=-1)
+
+
+EPSILON = 1e-5  # of torch's LayerNorm; Flax's is 1e-6
+
+
+@jax.custom_vjp
+def standardise(x: jax.Array) -> jax.Array:
+    """(x - mean)/√(var + ε) over the last axis, the variance in a second pass."""
+    return _standardise(x)[0]
+
+
+def _standardise(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    centred = x - x.mean(-1, keepdims=True)
+    inverse = jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+    y = centred * inverse
+    return y, (y, inverse)
+
+
+def _standardise_gradient(
+    kept: tuple[jax.Array, jax.Array], grad: jax.Array
+) -> tuple[jax.Array, ...]:
+    """(g - mean(g) - y·mean(g·y))/σ: two sums over each row, where the derived form has five."""
+    y, inverse = kept
+    along = (grad * y).mean(-1, keepdims=True)
+    return ((grad - grad.mean(-1, keepdims=True) - y * along) * inverse,)
+
+
+standardise.defvjp(_standardise, _standardise_gradient)
+
+
+class LayerNorm(nn.Module):
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        size = x.shape[-1]
+        scale = self.param("scale", nn.initializers.ones, (size,))
+        bias = self.param("bias", nn.initializers.zeros, (size,))
+        rows = standardise(x.reshape(-1, size)) * scale[None] + bias[None]
+        return rows.reshape(x.shape)
 
 
 class Head(nn.Module):
@@ -48,7 +118,7 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = gelu(dense(self.hidden, SQRT2, name="hidden")(x))
-        return dense(self.features, 0.01, name="out")(layer_norm(name="ln")(x))
+        return dense(self.features, 0.01, name="out")(LayerNorm(name="ln")(x))
 
 
 class Mlp(nn.Module):
@@ -69,7 +139,7 @@ class Embed(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return gelu(dense(self.width, SQRT2, name="dense")(layer_norm(name="ln")(x)))
+        return gelu(dense(self.width, SQRT2, name="dense")(LayerNorm(name="ln")(x)))
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:

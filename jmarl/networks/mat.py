@@ -6,14 +6,24 @@ post-norm; in the decoder's second attention the representation is the query *an
 the action tokens are keys and values.
 """
 
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from jmarl.networks.attention import Attention, Cache
-from jmarl.networks.layers import SQRT2, Embed, Head, Mlp, dense, gelu, layer_norm, split_heads
+from jmarl.networks.layers import (
+    SQRT2,
+    Dense,
+    Embed,
+    Head,
+    LayerNorm,
+    Mlp,
+    dense,
+    gelu,
+    split_heads,
+)
 
 
 class EncodeBlock(nn.Module):
@@ -23,8 +33,8 @@ class EncodeBlock(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         attended = Attention(self.width, self.heads, causal=False, name="attn")(x, x)
-        x = layer_norm(name="ln1")(x + attended)
-        return layer_norm(name="ln2")(x + Mlp(self.width, name="mlp")(x))
+        x = LayerNorm(name="ln1")(x + attended)
+        return LayerNorm(name="ln2")(x + Mlp(self.width, name="mlp")(x))
 
 
 class Encoder(nn.Module):
@@ -36,7 +46,7 @@ class Encoder(nn.Module):
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        x = layer_norm(name="ln")(Embed(self.width, name="obs")(obs))
+        x = LayerNorm(name="ln")(Embed(self.width, name="obs")(obs))
         for i in range(self.blocks):
             x = EncodeBlock(self.width, self.heads, name=f"block_{i}")(x)
         return Head(self.width, 1, name="head")(x)[..., 0], x
@@ -52,7 +62,7 @@ class DecodeBlock(nn.Module):
     heads: int
 
     def setup(self) -> None:
-        self.ln1, self.ln2, self.ln3 = (layer_norm() for _ in range(3))
+        self.ln1, self.ln2, self.ln3 = (LayerNorm() for _ in range(3))
         self.attn1 = Attention(self.width, self.heads, causal=True)
         self.attn2 = Attention(self.width, self.heads, causal=True)
         self.mlp = Mlp(self.width)
@@ -83,30 +93,39 @@ class Decoder(nn.Module):
     continuous: bool
 
     def setup(self) -> None:
-        # only the continuous action encoder has a bias, as in the reference
-        self.embed = dense(self.width, SQRT2, use_bias=self.continuous)
-        self.ln = layer_norm()
+        self.embed = action_embedding(self.width, self.continuous)
+        self.ln = LayerNorm()
         self.block = [DecodeBlock(self.width, self.heads) for _ in range(self.blocks)]
         self.head = Head(self.width, self.actions)
         if self.continuous:
-            self.log_std = self.param("log_std", nn.initializers.ones, (self.actions,))
+            self.log_std = self.param("log_std", *log_std_init(self.actions))
 
     def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
+        return self.head(self.trunk(tokens, rep))
+
+    def trunk(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
+        """`[…, N, D]`: what the head reads."""
         x = self.ln(gelu(self.embed(tokens)))
         for block in self.block:
             x = block(x, rep)
-        return self.head(x)
+        return x
 
     def step(
         self, token: jax.Array, rep: jax.Array, cache: tuple[BlockCache, ...], i: jax.Array
     ) -> tuple[jax.Array, tuple[BlockCache, ...]]:
-        """Agent i's logits `[…, A]` from the token of the agent before it. Exact: both
-        attentions are causal, so earlier rows never change."""
+        """Agent i's logits `[…, A]` from the token of the agent before it."""
+        x, grown = self.trunk_step(token, rep, cache, i)
+        return self.head(x), grown
+
+    def trunk_step(
+        self, token: jax.Array, rep: jax.Array, cache: tuple[BlockCache, ...], i: jax.Array
+    ) -> tuple[jax.Array, tuple[BlockCache, ...]]:
+        """Exact: both attentions are causal, so earlier rows never change."""
         x, grown = self.ln(gelu(self.embed(token))), []
         for block, block_cache in zip(self.block, cache, strict=True):
             x, block_cache = block.step(x, rep, block_cache, i)
             grown.append(block_cache)
-        return self.head(x), tuple(grown)
+        return x, tuple(grown)
 
     def empty_cache(self, rep: jax.Array) -> tuple[BlockCache, ...]:
         """Room for all N agents' keys and values; `rep` `[…, N, D]` gives the shape."""
@@ -114,6 +133,88 @@ class Decoder(nn.Module):
         cache = BlockCache(Cache(room, room), Cache(room, room))
         return (cache,) * self.blocks
 
+
+def log_std_init(actions: int) -> tuple[Any, tuple[int]]:
+    return nn.initializers.ones, (actions,)
+
+
+def std(log_std: jax.Array) -> jax.Array:
+    """σ = sigmoid(log_std)/2: 0.366 at the start, never above ½."""
+    return jax.nn.sigmoid(log_std) * 0.5
+
+
+def action_embedding(width: int, continuous: bool) -> Dense:
+    """Only the continuous one has a bias, as in the reference."""
+    return dense(width, SQRT2, use_bias=continuous)
+
+
+class Model(Protocol):
+    """What a team's network offers, whatever is inside."""
+
+    sequential: ClassVar[bool]  # an agent's logits depend on the actions before it
+    valued_by_actions: ClassVar[bool]  # and so does its value
+
+    def encode(self, obs: jax.Array) -> Any:
+        """`[…, N, O]` → features, a tree of `[…, N, …]`."""
+        ...
+
+    def decode(self, tokens: jax.Array, features: Any) -> tuple[jax.Array, jax.Array]:
+        """Logits `[…, N, A]` and values `[…, N]` of all agents, in one pass."""
+        ...
+
+    def start(self, features: Any) -> Any:
+        """What is remembered before the first agent's turn."""
+        ...
+
+    def step(
+        self, token: jax.Array, features: Any, memory: Any, i: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Any]:
+        """Agent i's turn: logits `[…, A]`, value `[…]` and memory."""
+        ...
+
     def std(self) -> jax.Array:
-        """σ = sigmoid(log_std)/2: 0.366 at the start, never above ½."""
-        return jax.nn.sigmoid(self.log_std) * 0.5
+        """[A], of continuous actions."""
+        ...
+
+
+class Mat(nn.Module):
+    """The transformer itself: features are values and representations."""
+
+    actions: int
+    width: int
+    heads: int
+    blocks: int
+    continuous: bool
+    sequential: ClassVar[bool] = True
+    valued_by_actions: ClassVar[bool] = False
+
+    def setup(self) -> None:
+        shape = (self.width, self.heads, self.blocks)
+        self.encoder = Encoder(*shape)
+        self.decoder = Decoder(self.actions, *shape, self.continuous)
+
+    def encode(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.encoder(obs)
+
+    def decode(
+        self, tokens: jax.Array, features: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        value, rep = features
+        return self.decoder(tokens, rep), value
+
+    def start(self, features: tuple[jax.Array, jax.Array]) -> tuple[BlockCache, ...]:
+        return self.decoder.empty_cache(features[1])
+
+    def step(
+        self,
+        token: jax.Array,
+        features: tuple[jax.Array, jax.Array],
+        memory: tuple[BlockCache, ...],
+        i: jax.Array,
+    ) -> tuple[jax.Array, jax.Array, tuple[BlockCache, ...]]:
+        value, rep = features
+        logits, memory = self.decoder.step(token, rep, memory, i)
+        return logits, value, memory
+
+    def std(self) -> jax.Array:
+        return std(self.decoder.log_std)

@@ -24,14 +24,25 @@ KINDS = ["Discrete", "Continuous", "masked"]
 SIZES = [(1, 1), (2, 2)]  # blocks, heads
 
 
-def models(kind, blocks=1, heads=1):
+VARIANTS = {
+    "mat": torch_mat.MultiAgentTransformer,
+    "mat_dec": partial(torch_mat.MultiAgentTransformer, dec_actor=True, share_actor=True),
+    "mat_dec, unshared": partial(torch_mat.MultiAgentTransformer, dec_actor=True),
+    "mat_encoder": torch_mat.MatEncoder,
+    "mat_decoder": torch_mat.MatDecoder,
+    "mat_gru": torch_mat.MatGru,
+}
+
+
+def models(kind, blocks=1, heads=1, variant="mat", agent_order="fixed"):
     """The same network twice: torch in float64, and jmarl's policy with its parameters."""
     torch.manual_seed(0)
     action_type = "Continuous" if kind == "Continuous" else "Discrete"
-    model = torch_mat.MultiAgentTransformer(OBS, A, N, blocks, D, heads, action_type).double()
+    model = VARIANTS[variant](OBS, A, N, blocks, D, heads, action_type).double()
     torch_mat.perturb(model, seed=1)
     space = Box.uniform(-1, 1, A) if kind == "Continuous" else Discrete(A)
-    policy = MatPolicy(N, OBS, space, D, heads, blocks)
+    name, _, unshared = variant.partition(", ")
+    policy = MatPolicy(N, OBS, space, D, heads, blocks, name, not unshared, agent_order)
     return model, policy, convert(model, policy)
 
 
@@ -71,14 +82,17 @@ def close(ours, theirs, atol=1e-10):
     np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=atol, rtol=atol)
 
 
-@pytest.mark.parametrize(("blocks", "heads"), SIZES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, heads, x64):
-    model, policy, params = models(kind, blocks, heads)
+CASES = [(kind, *sizes, "mat") for kind in KINDS for sizes in SIZES]
+CASES += [(kind, 2, 2, name) for kind in KINDS[1:] for name in list(VARIANTS)[1:]]
+
+
+@pytest.mark.parametrize(("kind", "blocks", "heads", "variant"), CASES)
+def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, heads, variant, x64):
+    model, policy, params = models(kind, blocks, heads, variant)
     obs, available, action = data(kind)
     view, evaluate = seen(obs, available), jax.jit(policy.evaluate)
 
-    now = evaluate(params, view, jnp.asarray(action))
+    now = evaluate(params, None, view, jnp.asarray(action))
     log_prob, value, entropy = model.evaluate(*to_torch(kind, obs, available, action))
     close(now.log_prob, log_prob)
     close(now.value[..., None], value)
@@ -86,7 +100,7 @@ def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, hea
 
     _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
     assert len(np.unique(np.asarray(decision.action))) > 1
-    again = evaluate(params, view, decision.action)
+    again = evaluate(params, None, view, decision.action)
     np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
     action = np.asarray(decision.action)
     log_prob, value, _ = model.act_with(*to_torch(kind, obs, available, action))
@@ -108,13 +122,50 @@ def test_deterministic_acting(kind, x64):
     close(decision.action, best if kind == "Continuous" else best[..., 0])
 
 
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_random_order_of_agents_is_recorded_and_gives_ratio_one(kind, x64):
+    """Each row equals torch's network on agents that stand in the order of that row."""
+    model, policy, params = models(kind, agent_order="random")
+    obs, available, _ = data(kind)
+    view = seen(obs, available)
+    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    order = np.asarray(decision.context)
+    assert len(np.unique(order, axis=0)) > 1
+    assert (np.sort(order, axis=-1) == np.arange(N)).all()
+    now = jax.jit(policy.evaluate)(params, decision.context, view, decision.action)
+    np.testing.assert_allclose(decision.log_prob, now.log_prob, atol=1e-12)
+
+    row = np.arange(B)[:, None]
+    action = np.asarray(decision.action)
+    log_prob, value, entropy = model.evaluate(
+        *to_torch(kind, obs[row, order], available[row, order], action[row, order])
+    )
+    close(now.log_prob[row, order], log_prob)
+    close(now.value[row, order][..., None], value)
+    close(now.entropy[row, order], entropy)
+    close(decision.value[row, order][..., None], value)
+
+
+def test_values_that_depend_on_actions_are_drawn(x64):
+    """mat_decoder, as in the reference: the bootstrap value is that of sampled actions."""
+    _, policy, params = models("masked", variant="mat_decoder")
+    view = seen(*data("masked")[:2])
+    value = jax.jit(policy.value)
+    once = value(params, jax.random.key(0), (), view)
+    assert once.shape == (B, N)
+    np.testing.assert_array_equal(once, value(params, jax.random.key(0), (), view))
+    other = value(params, jax.random.key(1), (), view)
+    np.testing.assert_array_equal(once[:, 0], other[:, 0])  # nobody acts before agent 0
+    assert (once[:, 1:] != other[:, 1:]).any()
+
+
 def test_acting_in_single_precision_gives_ratio_one():
     _, policy, params = models("Discrete")
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     obs, available, _ = data("Discrete")
     view = seen(obs.astype(np.float32), available)
     _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
-    again = jax.jit(policy.evaluate)(params, view, decision.action)
+    again = jax.jit(policy.evaluate)(params, None, view, decision.action)
     np.testing.assert_allclose(jnp.exp(again.log_prob - decision.log_prob), 1.0, atol=1e-5)
 
 
@@ -156,6 +207,7 @@ def learning_batch(kind, seed=5):
 def ours_of(obs, available, action, rest):
     return Batch(
         perception=seen(obs, available),
+        context=None,
         action=jnp.asarray(action),
         log_prob=jnp.asarray(rest["log_prob"]),
         value=jnp.asarray(rest["value"]),
@@ -174,7 +226,7 @@ def theirs_of(kind, obs, available, action, rest):
 class Given:
     """A policy whose parameters are the evaluation itself: the objective alone, no network."""
 
-    def evaluate(self, params, seen, action):
+    def evaluate(self, params, context, seen, action):
         return params
 
 
@@ -192,17 +244,18 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
     objective = Objective(
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
-        normalise_value=norm,
+        value_norm="valuenorm" if norm else "none",
         advantage_norm="none",
     )
     hyper = Hyper(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
-    start = ValueNorm.create()
+    given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
+    batch = ours_of(*rows)
+    _, statistics = objective.prepare(Given(), given, ValueNorm.create(), batch)
 
     def loss(now):
-        return objective.loss(Given(), hyper, now, start, ours_of(*rows))
+        return objective.loss(Given(), hyper, now, statistics, batch)
 
-    given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
-    (_, (statistics, metrics)), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
+    (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
 
     batch = theirs_of(kind, *rows)
     inputs = [torch.tensor(x, requires_grad=True) for x in (log_prob, entropy, value[..., None])]
@@ -220,14 +273,20 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
         close(statistics.moments()[0], value_norm.moments()[0].reshape(()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_through_the_network(kind, x64):
-    model, policy, params = models(kind)
+GRADIENTS = [(kind, "mat") for kind in KINDS] + [("masked", name) for name in list(VARIANTS)[1:]]
+
+
+@pytest.mark.parametrize(("kind", "variant"), GRADIENTS)
+def test_gradients_through_the_network(kind, variant, x64):
+    model, policy, params = models(kind, variant=variant)
     rows = learning_batch(kind)
     hyper, objective = Hyper(clip_eps=0.1, value_clip_eps=0.1), Objective(advantage_norm="none")
 
+    ours = ours_of(*rows)
+    _, statistics = objective.prepare(policy, params, ValueNorm.create(), ours)
+
     def loss(params):
-        return objective.loss(policy, hyper, params, ValueNorm.create(), ours_of(*rows))[0]
+        return objective.loss(policy, hyper, params, statistics, ours)[0]
 
     gradient = jax.jit(jax.grad(loss))(params)
     batch = theirs_of(kind, *rows)
@@ -261,6 +320,7 @@ def test_one_full_update_of_ten_epochs(kind, x64):
         step = partial(
             gradient_step,
             batch=batch,
+            prepare=partial(objective.prepare, policy),
             loss_fn=partial(objective.loss, policy, hyper),
             optimiser=optimiser,
             lr=hyper.lr,
@@ -294,7 +354,7 @@ def test_checkpoints_are_read_from_disk(tmp_path):
     torch.save(model.float().state_dict(), path)
     params = read_mat(path, policy)
     obs, available, action = data("Continuous")
-    now = policy.evaluate(params, seen(obs, available), jnp.asarray(action))
+    now = policy.evaluate(params, None, seen(obs, available), jnp.asarray(action))
     log_prob, _, _ = model.evaluate(
         *(x.float() for x in to_torch("Continuous", obs, available, action))
     )

@@ -1,0 +1,38 @@
+"""In which order agents decide. An order `[…, N]` names the first, second, … agent to act;
+`None` is the agents' own order."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+AgentOrder = Literal["fixed", "random"]
+Order = jax.Array | None
+
+
+def draw(key: jax.Array, num_envs: int, num_agents: int) -> jax.Array:
+    """[E, N]: one permutation a world."""
+    return jnp.argsort(jax.random.uniform(key, (num_envs, num_agents)), axis=-1)
+
+
+def to_turns(order: Order, x: jax.Array) -> jax.Array:
+    """`[…, N, …]` by agent → by turn."""
+    if order is None:
+        return x
+    index = order.reshape(order.shape + (1,) * (x.ndim - order.ndim))
+    return jnp.take_along_axis(x, index, axis=order.ndim - 1)
+
+
+def to_agents(order: Order, x: jax.Array) -> jax.Array:
+    """`[…, N, …]` by turn → by agent."""
+    return x if order is None else to_turns(jnp.argsort(order, axis=-1), x)
+
+
+def to_agents_smoothly(order: Order, x: jax.Array) -> jax.Array:
+    """As `to_agents`, for floats `[…, N]` or `[…, N, K]` that gradients pass: a product with
+    one-hot rows, because the gradient of a gather is slow."""
+    if order is None:
+        return x
+    turn_of = jnp.swapaxes(jax.nn.one_hot(order, order.shape[-1], dtype=x.dtype), -1, -2)
+    columns = x[..., None] if x.ndim == order.ndim else x
+    return jnp.matmul(turn_of, columns, precision="highest").reshape(x.shape)

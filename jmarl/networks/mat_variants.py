@@ -1,0 +1,249 @@
+"""The reference's relatives of MAT: each leaves a part of it out, to show what the part is for."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jmarl.networks.gru import Gru, torch_uniform
+from jmarl.networks.layers import SQRT2, Embed, Head, LayerNorm, dense, gelu
+from jmarl.networks.mat import BlockCache, Decoder, Encoder, action_embedding, log_std_init, std
+
+Features = tuple[jax.Array, jax.Array]  # values […, N] and what logits are made of […, N, …]
+
+
+class Apart(nn.Module):
+    """Agents that do not hear each other's actions: features are values and logits already."""
+
+    actions: int
+    width: int
+    heads: int
+    blocks: int
+    continuous: bool
+    sequential: ClassVar[bool] = False
+    valued_by_actions: ClassVar[bool] = False
+
+    def decode(self, tokens: jax.Array, features: Features) -> Features:
+        del tokens
+        value, logits = features
+        return logits, value
+
+    def start(self, features: Features) -> tuple[()]:
+        del features
+        return ()
+
+    def step(
+        self, token: jax.Array, features: Features, memory: tuple[()], i: jax.Array
+    ) -> tuple[jax.Array, jax.Array, tuple[()]]:
+        del token, i
+        value, logits = features
+        return logits, value, memory
+
+
+class Actor(nn.Module):
+    """MAT-Dec's actor: an MLP of one agent's observation."""
+
+    width: int
+    actions: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = LayerNorm(name="ln_0")(x)
+        for i in (1, 2):
+            x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(x))
+            x = LayerNorm(name=f"ln_{i}")(x)
+        return dense(self.actions, 0.01, name="out")(x)
+
+
+class Actors(nn.Module):
+    """One for all agents, or one each with its parameters on a leading axis."""
+
+    width: int
+    actions: int
+    continuous: bool
+    shared: bool
+
+    def setup(self) -> None:
+        each = nn.vmap(
+            Actor, in_axes=-2, out_axes=-2, variable_axes={"params": 0}, split_rngs={"params": True}
+        )
+        self.actor = (Actor if self.shared else each)(self.width, self.actions)
+        if self.continuous:
+            self.log_std = self.param("log_std", *log_std_init(self.actions))
+
+    def __call__(self, obs: jax.Array) -> jax.Array:
+        return self.actor(obs)
+
+
+class MatDec(Apart):
+    """Central values from the encoder, decisions from each agent's own observation."""
+
+    share_actor: bool = True
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.width, self.heads, self.blocks)
+        self.decoder = Actors(self.width, self.actions, self.continuous, self.share_actor)
+
+    def encode(self, obs: jax.Array) -> Features:
+        return self.encoder(obs)[0], self.decoder(obs)
+
+    def std(self) -> jax.Array:
+        return std(self.decoder.log_std)
+
+
+class MatEncoder(Apart):
+    """Decisions from the encoder's representations, all at once."""
+
+    def setup(self) -> None:
+        self.encoder = Encoder(self.width, self.heads, self.blocks)
+        self.act_head = Head(self.width, self.actions)
+        if self.continuous:
+            self.log_std = self.param("log_std", *log_std_init(self.actions))
+
+    def encode(self, obs: jax.Array) -> Features:
+        value, rep = self.encoder(obs)
+        return value, self.act_head(rep)
+
+    def std(self) -> jax.Array:
+        return std(self.log_std)
+
+
+class MatDecoder(nn.Module):
+    """No encoder: an agent's representation is of its own observation alone. Its value is read
+    off the decoder, so it depends on the actions before it."""
+
+    actions: int
+    width: int
+    heads: int
+    blocks: int
+    continuous: bool
+    sequential: ClassVar[bool] = True
+    valued_by_actions: ClassVar[bool] = True
+
+    def setup(self) -> None:
+        self.decoder = Decoder(self.actions, self.width, self.heads, self.blocks, self.continuous)
+        self.obs = Embed(self.width)
+        self.val_head = Head(self.width, 1)
+
+    def encode(self, obs: jax.Array) -> jax.Array:
+        return self.obs(obs)
+
+    def decode(self, tokens: jax.Array, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x = self.decoder.trunk(tokens, features)
+        return self.decoder.head(x), self.val_head(x)[..., 0]
+
+    def start(self, features: jax.Array) -> tuple[BlockCache, ...]:
+        return self.decoder.empty_cache(features)
+
+    def step(
+        self, token: jax.Array, features: jax.Array, memory: tuple[BlockCache, ...], i: jax.Array
+    ) -> tuple[jax.Array, jax.Array, tuple[BlockCache, ...]]:
+        x, memory = self.decoder.trunk_step(token, features, memory, i)
+        return self.decoder.head(x), self.val_head(x)[..., 0], memory
+
+    def std(self) -> jax.Array:
+        return std(self.decoder.log_std)
+
+
+LAYERS = 2  # of each GRU
+
+
+class MatGru(nn.Module):
+    """GRUs along the agents where MAT has attention; `heads` and `blocks` have no meaning."""
+
+    actions: int
+    width: int
+    heads: int
+    blocks: int
+    continuous: bool
+    sequential: ClassVar[bool] = True
+    valued_by_actions: ClassVar[bool] = False
+
+    def setup(self) -> None:
+        self.encoder = GruEncoder(self.width)
+        self.decoder = GruDecoder(self.actions, self.width, self.continuous)
+
+    def encode(self, obs: jax.Array) -> Features:
+        return self.encoder(obs)
+
+    def decode(self, tokens: jax.Array, features: Features) -> Features:
+        value, rep = features
+        return self.decoder(tokens, rep), value
+
+    def start(self, features: Features) -> jax.Array:
+        return _no_state(features[1])
+
+    def step(
+        self, token: jax.Array, features: Features, memory: jax.Array, i: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        del i
+        value, rep = features
+        logits, memory = self.decoder.step(token, rep, memory)
+        return logits, value, memory
+
+    def std(self) -> jax.Array:
+        return std(self.decoder.log_std)
+
+
+class GruEncoder(nn.Module):
+    width: int
+
+    def setup(self) -> None:
+        self.obs = Embed(self.width)
+        self.ln = LayerNorm()
+        self.gru = _gru(self.width)
+        self.head = Head(self.width, 1)
+
+    def __call__(self, obs: jax.Array) -> Features:
+        rep = _along_agents(self.gru, self.ln(self.obs(obs)))
+        return self.head(rep)[..., 0], rep
+
+
+class GruDecoder(nn.Module):
+    actions: int
+    width: int
+    continuous: bool
+
+    def setup(self) -> None:
+        self.embed = action_embedding(self.width, self.continuous)
+        self.ln = LayerNorm()
+        self.gru = _gru(self.width)
+        self.head = Head(self.width, self.actions)
+        if self.continuous:
+            self.log_std = self.param("log_std", *log_std_init(self.actions))
+
+    def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
+        return self.head(_along_agents(self.gru, self._read(tokens, rep)))
+
+    def step(
+        self, token: jax.Array, rep: jax.Array, state: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        x, state = self.gru.step(self._read(token, rep), state)
+        return self.head(x), state
+
+    def _read(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
+        return self.ln(gelu(self.embed(tokens)) + rep)
+
+
+def _gru(width: int) -> Gru:
+    return Gru(width, LAYERS, torch_uniform(width), torch_uniform(width))
+
+
+def _along_agents(gru: Gru, x: jax.Array) -> jax.Array:
+    """`[…, N, D]` → `[…, N, D]`, agent after agent."""
+    y, _ = gru(jnp.moveaxis(x, -2, 0), _no_state(x))
+    return jnp.moveaxis(y, 0, -2)
+
+
+def _no_state(x: jax.Array) -> jax.Array:
+    """[layers, …, D] for features `[…, N, D]`."""
+    return jnp.zeros((LAYERS, *x.shape[:-2], x.shape[-1]), x.dtype)
+
+
+VARIANTS: dict[str, Any] = {
+    "mat_dec": MatDec,
+    "mat_encoder": MatEncoder,
+    "mat_decoder": MatDecoder,
+    "mat_gru": MatGru,
+}
