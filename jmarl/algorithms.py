@@ -61,7 +61,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         ),
         time_limit=ppo.time_limit,
         share=ppo.reward,
-        anneal_lr=ppo.anneal_lr,
+        lr_schedule=ppo.lr_schedule,
         lr_end_factor=ppo.lr_end_factor,
         returns=ppo.returns,
         optimiser=make_optimiser(ppo),

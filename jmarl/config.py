@@ -13,7 +13,7 @@ from jmarl.losses import Reduction
 from jmarl.objective import ValueScaling
 from jmarl.returns import TimeLimit
 from jmarl.rollout import RewardShare
-from jmarl.update import Shuffle
+from jmarl.update import Schedule, Shuffle
 
 Algorithm = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 
@@ -43,10 +43,10 @@ class PpoConfig(Section):
     """How a batch is learned from. Floats are traced: changing them compiles nothing anew."""
 
     lr: float = Field(default=7e-4, gt=0, description="learning rate")
-    anneal_lr: bool = Field(default=True, description="linear decay of lr over the run")
-    lr_end_factor: float = Field(
-        default=0.0, ge=0, le=1, description="the decay goes no lower than this part of lr"
+    lr_schedule: Schedule = Field(
+        default="linear", description="of lr over the run; floor: linear to 0, but held at the end"
     )
+    lr_end_factor: float = Field(default=0.0, ge=0, le=1, description="part of lr at the end")
     optimiser: Literal["adam", "sgd"] = Field(default="adam", description="what follows gradients")
     adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
     returns: Literal["gae", "monte_carlo"] = Field(

@@ -87,16 +87,16 @@ class MatPolicy:
         self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
     ) -> tuple[jax.Array, ...]:
         """Agents choose one after the other, each knowing what those before it chose."""
-        model, scale, n = self.model, self._scale(params), self.num_agents
+        model, scale, n = self.model, self.scale(params), self.num_agents
 
         def turn(carry: tuple, agent: tuple) -> tuple:
             token, kept = carry
             i, features, mask, key = agent
             logits, value, kept = apply(model, params, token, features, kept, i, method="step")
-            action, log_prob = self._choose(key, logits, scale, mask, deterministic)
-            return (self._token(action), kept), (action, log_prob, value)
+            action, log_prob = self.choose(key, logits, scale, mask, deterministic)
+            return (self.token(action), kept), (action, log_prob, value)
 
-        first = (self._start(seen.obs), apply(model, params, features, method="start"))
+        first = (self.start_token(seen.obs), apply(model, params, features, method="start"))
         by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (features, seen.action_mask))
         _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, jax.random.split(key, n)))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
@@ -105,10 +105,10 @@ class MatPolicy:
         self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
-        scale = self._scale(params)
-        return *self._choose(key, logits, scale, seen.action_mask, deterministic), value
+        scale = self.scale(params)
+        return *self.choose(key, logits, scale, seen.action_mask, deterministic), value
 
-    def _choose(
+    def choose(
         self,
         key: jax.Array,
         logits: jax.Array,
@@ -129,10 +129,10 @@ class MatPolicy:
         """All agents in one pass; the causal masks keep each from seeing later choices."""
         seen, action = _in_order(context, seen), to_turns(context, action)
         features = apply(self.model, params, seen.obs, method="encode")
-        before = self._token(action)[..., :-1, :]
-        tokens = jnp.concatenate([self._start(seen.obs)[..., None, :], before], axis=-2)
+        before = self.token(action)[..., :-1, :]
+        tokens = jnp.concatenate([self.start_token(seen.obs)[..., None, :], before], axis=-2)
         logits, value = apply(self.model, params, tokens, features, method="decode")
-        scale, mask = self._scale(params), seen.action_mask
+        scale, mask = self.scale(params), seen.action_mask
         log_prob = self.actions.log_prob(logits, scale, mask, action)
         entropy = self.actions.entropy(logits, scale, mask)
         by_turn = (log_prob, entropy, value)
@@ -150,15 +150,15 @@ class MatPolicy:
         """A discrete token has one entry more, which marks the start."""
         return self.space.size + (not self.continuous)
 
-    def _scale(self, params: Any) -> jax.Array:
+    def scale(self, params: Any) -> jax.Array:
         return apply(self.model, params, method="std") if self.continuous else jnp.ones(())
 
-    def _start(self, obs: jax.Array) -> jax.Array:
+    def start_token(self, obs: jax.Array) -> jax.Array:
         """[…, token]: what the first agent is told of those before it."""
         token = jnp.zeros((*obs.shape[:-2], self.token_size), obs.dtype)
         return token if self.continuous else token.at[..., 0].set(1.0)
 
-    def _token(self, action: jax.Array) -> jax.Array:
+    def token(self, action: jax.Array) -> jax.Array:
         """[…, token]: what the next agent is told of an action."""
         chosen = self.actions.encode(action)
         if self.continuous:

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-import tyro
 from rich.console import Console
 
+from jmarl.cli import read_options
 from jmarl.config import Config, build, read_preset
 from jmarl.errors import ConfigError
 
@@ -16,10 +16,8 @@ def parse(arguments: list[str]) -> Config:
     preset = {}
     if given and not given[0].startswith("-"):
         preset = read_preset(Path(given.pop(0)))
-    chosen = tyro.cli(
-        Config, prog="python -m jmarl.train [PRESET.yaml]", args=given, default=build(preset)
-    )
-    return build(chosen.model_dump())
+    prog = "python -m jmarl.train [PRESET.yaml]"
+    return build(read_options(Config, build(preset), prog, given))
 
 
 def main() -> None:

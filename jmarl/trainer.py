@@ -17,7 +17,7 @@ from jmarl.policies import Policy
 from jmarl.returns import TimeLimit, gae, monte_carlo
 from jmarl.rollout import RewardShare, perceive, rollout, team_view
 from jmarl.types import Batch, Metrics, State, Transition
-from jmarl.update import Learner, Shuffle, gradient_step, learn, linear_decay
+from jmarl.update import Learner, Schedule, Shuffle, gradient_step, learn, scheduled
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Trainer:
     returns: Literal["gae", "monte_carlo"] = "gae"
     time_limit: TimeLimit = "bootstrap"
     share: RewardShare = "team_mean"
-    anneal_lr: bool = False
+    lr_schedule: Schedule = "constant"
     lr_end_factor: float = 0.0
     stop_on_kl: bool = False
     optimiser: optax.GradientTransformation = field(
@@ -73,9 +73,9 @@ class Trainer:
             self.rollout_length,
             self.share,
         )
-        lr = jnp.asarray(hyper.lr)
-        if self.anneal_lr:
-            lr = linear_decay(lr, state.update, self.total_updates, self.lr_end_factor)
+        lr = scheduled(
+            hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
+        )
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (policy, transitions) in enumerate(zip(self.policies, played, strict=True)):
             team = self.env.spec.teams[i]

@@ -10,6 +10,7 @@ from jax import lax
 
 from jmarl.types import Batch, Metrics
 
+Schedule = Literal["constant", "linear", "floor"]
 Shuffle = Literal["blocks", "rows", "none"]
 LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, Metrics]]
 PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any]]
@@ -25,16 +26,23 @@ class Learner(NamedTuple):
 
 def clip_by_global_norm(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]:
     """g·min(1, max/(‖g‖ + 1e-6)), as torch's clip_grad_norm_; also ‖g‖ before."""
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     scale = jnp.minimum(1.0, max_norm / (norm + 1e-6))
     return jax.tree.map(lambda g: g * scale, grads), norm
 
 
-def linear_decay(
-    lr: jax.Array | float, done: jax.Array, total: int, end_factor: float = 0.0
+def scheduled(
+    lr: jax.Array | float, schedule: Schedule, done: jax.Array, total: int, end_factor: float
 ) -> jax.Array:
-    """lr·max(1 - done/total, end_factor): on-policy and MAT with 0, XuanCe with its floor."""
-    return lr * jnp.maximum(1.0 - done / total, end_factor)
+    """The rate after `done` of `total` updates. linear: lr·(1 - (1 - end)·done/total), which MAT,
+    on-policy and PPO have with end 0 and torch's LinearLR with any; floor: lr·max(1 - done/total,
+    end), XuanCe's own."""
+    if schedule == "constant":
+        return jnp.asarray(lr)
+    part = done / total
+    if schedule == "floor":
+        return lr * jnp.maximum(1.0 - part, end_factor)
+    return lr * (1.0 - (1.0 - end_factor) * part)
 
 
 def gradient_step(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import envs, report
+from benchmarks import decode, envs, report
 
 ROOT = Path(__file__).parent.parent
 
@@ -62,3 +62,20 @@ def test_a_mistyped_option_is_refused_in_one_line(arguments):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert arguments[0] in done.stderr
+
+
+def test_cached_acting_is_what_recomputing_gives():
+    rows = {(row.subject, row.metric): row.value for row in decode.measure(4, rounds=1)}
+    assert rows["cached", "log_prob_difference"] < 1e-5
+    assert set(rows) == {
+        *((subject, m) for subject in ("cached", "recomputed") for m in ("time_s", "compile_s")),
+        ("cached", "speedup"),
+        ("cached", "log_prob_difference"),
+    }
+
+
+def test_the_decoding_table_shows_milliseconds_and_the_ratio():
+    values = {"time_s": 0.002, "compile_s": 1.0, "speedup": 3.0, "log_prob_difference": 1e-7}
+    rows = [report.Row("agents/3", s, m, v) for m, v in values.items() for s in ("cached",)]
+    rows += [report.Row("agents/3", "recomputed", m, 3 * values[m]) for m in values]
+    assert decode.lines(rows) == [["agents/3", "2.00", "6.00", "3.0×", "1.0", "3.0", "1e-07"]]

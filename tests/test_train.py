@@ -62,7 +62,9 @@ def test_another_run_is_not_overwritten(finished):
     ("arguments", "words"),
     [
         (["--env", "mpe/simple_spred"], "did you mean 'mpe/simple_spread'"),
-        (["--ppo.clip-ep", "0.1"], "--ppo.clip-eps"),
+        (["--ppo.clip-ep", "0.1"], "did you mean --ppo.clip-eps?"),
+        (["--ppo.gamma", "1.5"], "ppo.gamma=1.5 is refused"),
+        (["--num-envs", "many"], "--num-envs: invalid literal for int() with base 10: 'many'"),
         (["no.yaml"], "'no.yaml' cannot be read"),
     ],
 )
@@ -71,4 +73,5 @@ def test_bad_input_is_one_message_and_leaves_nothing_behind(arguments, words, tm
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())

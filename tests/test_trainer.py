@@ -122,25 +122,3 @@ def test_rewards_are_shared_as_asked():
     np.testing.assert_array_equal(shared_reward(reward, "individual"), [[1, 3]])
     np.testing.assert_array_equal(shared_reward(reward, "team_mean"), [[2, 2]])
     np.testing.assert_array_equal(shared_reward(reward, "team_sum"), [[4, 4]])
-
-
-def test_the_coordination_probe_is_solved():
-    """Agent 1 must play what only agent 0 sees: deciding apart would earn ½."""
-    config = build(
-        {
-            "env": "probe/coordination",
-            "num_envs": 64,
-            "rollout_length": 4,
-            "total_updates": 60,
-            "net": {"n_embd": 16},
-            "ppo": {"lr": 3e-3, "epochs": 4, "num_minibatches": 1},
-        }
-    )
-    trainer, hyper = make_trainer(config)
-    state = jax.jit(trainer.init)(jax.random.key(0))
-    train = jax.jit(lambda s: jax.lax.scan(lambda s, _: trainer.step(s, hyper), s, length=60)[0])
-    state = train(state)
-    returns = jax.jit(
-        lambda p: episode_returns(trainer.env, trainer.policies, p, jax.random.key(1), 200)
-    )(state.params)
-    np.testing.assert_allclose(returns.mean() / 2, 1.0, atol=0.01)  # summed over two agents

@@ -3,11 +3,19 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
 
 from jmarl.types import Batch, Perception
-from jmarl.update import Learner, clip_by_global_norm, learn, linear_decay, minibatches
+from jmarl.update import (
+    Learner,
+    clip_by_global_norm,
+    gradient_step,
+    learn,
+    minibatches,
+    scheduled,
+)
 
 T, E = 3, 8
 
@@ -34,10 +42,47 @@ def test_gradient_clip_equals_torch(max_norm, x64):
         np.testing.assert_allclose(grad, parameter.grad, rtol=1e-12)
 
 
-def test_linear_decay():
-    done = jnp.array([0, 1, 9, 10])
-    np.testing.assert_allclose(linear_decay(2.0, done, 10), [2.0, 1.8, 0.2, 0.0], atol=1e-6)
-    np.testing.assert_allclose(linear_decay(2.0, done, 10, 0.5), [2.0, 1.8, 1.0, 1.0], atol=1e-6)
+def test_learning_rates_are_the_references(x64):
+    """MAT's and on-policy's loop, torch's LinearLR, and XuanCe's own decay with a floor."""
+    lr, total = 2.0, 10
+    done = np.arange(total + 1)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=lr)
+    linear = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.5, total_iters=total)
+    stepped = []
+    for _ in done:
+        stepped.append(linear.get_last_lr()[0])
+        optimiser.step()
+        linear.step()
+    expected = {
+        ("constant", 0.0): np.full(total + 1, lr),
+        ("linear", 0.0): [lr - lr * (episode / float(total)) for episode in done],
+        ("linear", 0.5): stepped,
+        ("floor", 0.5): [lr * max(1 - step / total, 0.5) for step in done],
+    }
+    for (schedule, end), rates in expected.items():
+        ours = [scheduled(lr, schedule, jnp.asarray(n), total, end) for n in done]
+        np.testing.assert_allclose(ours, rates, rtol=1e-12, err_msg=f"{schedule} {end}")
+
+
+def test_gradient_steps_with_sgd_equal_torch(x64):
+    """Also: statistics are prepared first, and what `prepare` does to parameters counts."""
+    start = np.array([1.0, -2.0, 3.0])
+    weight = torch.nn.Parameter(torch.tensor(start + 1.0))
+    optimiser = torch.optim.SGD([weight], lr=0.1)
+    (weight**3).sum().backward()
+    torch.nn.utils.clip_grad_norm_([weight], 5.0)
+    optimiser.step()
+    learner, metrics = gradient_step(
+        Learner(jnp.asarray(start), optax.identity().init(start), jnp.zeros(())),
+        None,
+        prepare=lambda params, norm, batch: (params + 1.0, norm + 1.0),
+        loss_fn=lambda params, norm, batch: ((params**3).sum() * norm, {"x": norm}),
+        optimiser=optax.identity(),
+        lr=0.1,
+        max_grad_norm=5.0,
+    )
+    np.testing.assert_allclose(learner.params, weight.detach(), rtol=1e-12)
+    assert learner.value_norm == metrics["x"] == 1
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows", "none"])

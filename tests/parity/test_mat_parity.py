@@ -14,7 +14,7 @@ import torch_mat
 from jmarl.mat import MatPolicy
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.spaces import Box, Discrete
+from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import convert_mat, read_mat
 from jmarl.types import Batch, Evaluation, Perception
 from jmarl.update import Learner, gradient_step
@@ -271,6 +271,60 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
         np.testing.assert_allclose(ours, tensor.grad.reshape(ours.shape), atol=1e-12)
     if norm:
         close(statistics.moments()[0], value_norm.moments()[0].reshape(()))
+
+
+def test_factored_actions_have_one_ratio_a_head(x64):
+    """The reference has no such network: logits of all heads side by side, tokens likewise, and
+    on-policy's loss for several heads, clipped per head and summed."""
+    heads = (2, 3)
+    torch.manual_seed(0)
+    model = torch_mat.perturb(torch_mat.MultiAgentTransformer(OBS, A, N, 1, D, 1).double(), seed=1)
+    policy = MatPolicy(N, OBS, MultiDiscrete(heads), D)
+    params = convert(model, policy)
+    rng = np.random.default_rng(2)
+    obs, _, _ = data("Discrete")
+    available = np.ones((B, N, A), bool)
+    available[::2, :, 1] = False
+    action = np.stack([np.zeros((B, N), int), rng.integers(0, 3, (B, N))], axis=-1)
+    old = rng.normal(-1.0, 0.3, (B, N, 2))
+    advantage = rng.normal(size=(B, N))
+
+    coded = np.concatenate([np.eye(n)[action[..., k]] for k, n in enumerate(heads)], axis=-1)
+    tokens = np.zeros((B, N, 1 + A))
+    tokens[:, 0, 0] = 1
+    tokens[:, 1:, 1:] = coded[:, :-1]
+    torch_obs = torch.tensor(obs)
+    out, _ = model.decode(model.encode(torch_obs), torch.tensor(tokens), torch_obs)
+    out = out.masked_fill(~torch.tensor(available), -1e10)
+    choices = [torch.distributions.Categorical(logits=part) for part in out.split(heads, dim=-1)]
+    log_prob = torch.stack(
+        [c.log_prob(torch.tensor(action[..., k])) for k, c in enumerate(choices)], -1
+    )
+    ratio, paid = (log_prob - torch.tensor(old)).exp(), torch.tensor(advantage)[..., None]
+    surrogate = -torch.minimum(ratio * paid, ratio.clamp(0.9, 1.1) * paid).sum(-1).mean()
+
+    batch = Batch(
+        perception=seen(obs, available),
+        context=None,
+        action=jnp.asarray(action),
+        log_prob=jnp.asarray(old),
+        value=jnp.zeros((B, N)),
+        advantage=jnp.asarray(advantage),
+        target=jnp.zeros((B, N)),
+        active=jnp.ones((B, N)),
+    )
+    objective = Objective(advantage_norm="none", value_norm="none")
+    _, metrics = jax.jit(partial(objective.loss, policy, Hyper(clip_eps=0.1)))(
+        params, ValueNorm.create(), batch
+    )
+    close(metrics["loss/policy"], surrogate)
+    close(metrics["loss/entropy"], sum(c.entropy() for c in choices).mean())
+    close(metrics["loss/clip_fraction"], ((ratio - 1).abs() > 0.1).double().mean())
+    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), batch.perception)
+    assert decision.action.shape == (B, N, 2)
+    assert (decision.action[::2, :, 0] == 0).all()
+    again = jax.jit(policy.evaluate)(params, None, batch.perception, decision.action)
+    np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
 
 
 GRADIENTS = [(kind, "mat") for kind in KINDS] + [("masked", name) for name in list(VARIANTS)[1:]]

@@ -1,0 +1,109 @@
+"""How fast a team decides: MAT's cached acting against recomputing the decoder for every agent.
+
+Both draw the same actions from the same key; their log-probabilities are compared.
+"""
+
+import statistics
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from benchmarks.report import Row, arguments, compile_program, console, interleaved, table, write
+from jmarl.mat import MatPolicy
+from jmarl.networks.layers import apply
+from jmarl.spaces import Discrete
+from jmarl.types import Decision, Perception
+
+AGENTS = (3, 10, 30, 100)
+WORLDS = 64
+OBS_SIZE = 18
+ACTIONS = 5
+ROUNDS, QUICK_ROUNDS = 11, 5
+
+
+def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
+    """As the reference acts: for every agent the whole decoder, of which one row is used."""
+    _, act_key = jax.random.split(key)
+    model, scale, n = policy.model, policy.scale(params), policy.num_agents
+    features = apply(model, params, seen.obs, method="encode")
+
+    def turn(tokens: jax.Array, agent: tuple) -> tuple:
+        i, key = agent
+        logits, value = apply(model, params, tokens[:, :n], features, method="decode")
+        row, mask = logits[:, i], seen.action_mask[:, i]
+        action, log_prob = policy.choose(key, row, scale, mask, deterministic=False)
+        tokens = lax.dynamic_update_index_in_dim(tokens, policy.token(action), i + 1, axis=1)
+        return tokens, (action, log_prob, value[:, i])
+
+    tokens = jnp.zeros((seen.obs.shape[0], n + 1, policy.token_size))
+    tokens = tokens.at[:, 0].set(policy.start_token(seen.obs))
+    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), jax.random.split(act_key, n)))
+    return Decision(*(jnp.moveaxis(x, 0, 1) for x in chosen))
+
+
+def measure(num_agents: int, rounds: int) -> list[Row]:
+    policy = MatPolicy(num_agents, OBS_SIZE, Discrete(ACTIONS))
+    param_key, obs_key, act_key = jax.random.split(jax.random.key(0), 3)
+    params = jax.jit(policy.init)(param_key)
+    seen = Perception(
+        obs=jax.random.normal(obs_key, (WORLDS, num_agents, OBS_SIZE)),
+        state=jnp.zeros((WORLDS, 1)),
+        action_mask=jnp.ones((WORLDS, num_agents, ACTIONS), bool),
+    )
+    subjects = {
+        "cached": lambda params, key, seen: policy.act(params, key, (), seen)[1],
+        "recomputed": lambda params, key, seen: recomputed(policy, params, key, seen),
+    }
+    programs = {name: compile_program(act, params, act_key, seen) for name, act in subjects.items()}
+    times = interleaved({name: program.run for name, program in programs.items()}, rounds)
+    ours, theirs = programs["cached"].run(), programs["recomputed"].run()
+    if not (ours.action == theirs.action).all():
+        raise AssertionError("cached and recomputed acting chose differently")
+    case = f"agents/{num_agents}"
+    apart = float(jnp.abs(ours.log_prob - theirs.log_prob).max())
+    return [
+        *(Row(case, name, "time_s", statistics.median(taken)) for name, taken in times.items()),
+        *(Row(case, name, "compile_s", program.compile_s) for name, program in programs.items()),
+        Row(case, "cached", "speedup", _ratio(times)),
+        Row(case, "cached", "log_prob_difference", apart),
+    ]
+
+
+def _ratio(times: dict[str, list[float]]) -> float:
+    """Median of the rounds' own ratios: a busy moment slows both."""
+    pairs = zip(times["recomputed"], times["cached"], strict=True)
+    return statistics.median(slow / fast for slow, fast in pairs)
+
+
+def lines(rows: list[Row]) -> list[list[str]]:
+    value = {(row.case, row.subject, row.metric): row.value for row in rows}
+    return [
+        [
+            case,
+            *(f"{value[case, name, 'time_s'] * 1e3:.2f}" for name in ("cached", "recomputed")),
+            f"{value[case, 'cached', 'speedup']:.1f}×",
+            *(f"{value[case, name, 'compile_s']:.1f}" for name in ("cached", "recomputed")),
+            f"{value[case, 'cached', 'log_prob_difference']:.0e}",
+        ]
+        for case in dict.fromkeys(row.case for row in rows)
+    ]
+
+
+def main() -> None:
+    options = arguments(__doc__, "decode")
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    rows: list[Row] = []
+    for num_agents in AGENTS:
+        console.print(f"[dim]{num_agents} agents …[/dim]")
+        rows += measure(num_agents, rounds)
+    title = f"one decision of {WORLDS} teams, median of {rounds} interleaved runs"
+    columns = ["agents", "cached (ms)", "recomputed (ms)", "speed-up"]
+    columns += ["cached compiles (s)", "recomputed compiles (s)", "log-probs apart"]
+    table(title, columns, lines(rows))
+    write(options.json, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Command lines from configuration classes: options typed by tyro, faults told in one sentence."""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import re
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from pydantic import BaseModel
+
+from jmarl.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_options(section: type[M], given: M, prog: str, arguments: list[str]) -> dict[str, Any]:
+    """The values of `section`'s fields: as typed, else as in `given`. Ranges are not checked
+    here: whoever builds the configuration does so, for files and command lines alike."""
+    refusal = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(refusal):
+            chosen = tyro.cli(_plain(section), prog=prog, args=arguments, default=_twin(given))
+    except SystemExit as stop:
+        if stop.code in (None, 0):
+            raise
+        raise ConfigError(_sentence(refusal.getvalue())) from None
+    return dataclasses.asdict(chosen)
+
+
+@functools.cache  # tyro compares classes by identity
+def _plain(section: type[BaseModel]) -> Any:
+    """A dataclass with the same fields and help, free of constraints."""
+    fields = []
+    for name, info in section.model_fields.items():
+        annotation: Any = info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            kind = _plain(annotation)
+        else:
+            kind = Annotated[annotation, tyro.conf.arg(help=info.description)]
+        fields.append((name, kind))
+    made = dataclasses.make_dataclass(section.__name__, fields)
+    made.__doc__ = section.__doc__
+    return made
+
+
+def _twin(model: BaseModel) -> Any:
+    values = {name: getattr(model, name) for name in type(model).model_fields}
+    return _plain(type(model))(
+        **{name: _twin(v) if isinstance(v, BaseModel) else v for name, v in values.items()}
+    )
+
+
+def _sentence(box: str) -> str:
+    """tyro explains itself in a box of sections; the first is the fault, a second may guess."""
+    text = "\n".join(re.sub(r"^[│╭╰]\s?|[\s│╮╯]*$", "", line) for line in box.splitlines())
+    sections = [part.strip() for part in re.split(r"\n─+\n", text)]
+    lines = sections[0].splitlines()
+    fault = " ".join(line.strip() for line in lines if not line.startswith("─")).rstrip(".")
+    guesses = re.findall(r"^\s+(--[\w.-]+)", sections[1], re.M) if len(sections) > 1 else []
+    if fault.startswith("Unrecognized") and guesses:
+        return f"{fault}; did you mean {guesses[0]}?"
+    return f"{fault}; --help lists all options."

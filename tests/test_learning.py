@@ -1,0 +1,89 @@
+"""Learning on probe worlds: each isolates one thing that can break, and takes seconds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jmarl.algorithms import make_trainer
+from jmarl.config import build
+from jmarl.evaluation import episode_returns
+from jmarl.rollout import perceive, team_view
+
+GAMMA = 0.95
+
+
+def trained(env, updates=60, algorithm="mat", **ppo):
+    values = {
+        "env": env,
+        "algorithm": algorithm,
+        "num_envs": 64,
+        "rollout_length": 4,
+        "total_updates": updates,
+        "net": {"n_embd": 16},
+        "ppo": {"lr": 3e-3, "gamma": GAMMA, "epochs": 4, "num_minibatches": 1, **ppo},
+    }
+    trainer, hyper = make_trainer(build(values))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    train = jax.jit(
+        lambda s: jax.lax.scan(lambda s, _: trainer.step(s, hyper), s, length=updates)[0]
+    )
+    return trainer, train(state)
+
+
+def score(trainer, state):
+    """Mean return of greedy episodes, per agent."""
+    returns = jax.jit(
+        lambda p: episode_returns(trainer.env, trainer.policies, p, jax.random.key(1), 200)
+    )(state.params)
+    return float(returns.mean()) / trainer.env.spec.num_agents
+
+
+def values_of(trainer, state, timestep):
+    """[E, N] in the rewards' own units."""
+    policy, env = trainer.policies[0], trainer.env
+    seen = team_view(env.spec, 0, perceive(timestep))
+    value = jax.jit(policy.value)(state.params[0], jax.random.key(2), (), seen)
+    if trainer.objective.value_norm == "none":
+        return np.asarray(value)
+    return np.asarray(state.value_norm[0].denormalise(value))
+
+
+@pytest.mark.parametrize("value_norm", ["valuenorm", "popart"])
+def test_the_value_of_what_is_seen_is_learned(value_norm):
+    """`probe/observation`: the reward is told by the observation, whatever is done."""
+    trainer, state = trained("probe/observation", value_norm=value_norm)
+    _, timestep = jax.jit(trainer.env.reset, static_argnums=1)(jax.random.key(3), 32)
+    bit = timestep.obs[..., 1] > 0
+    assert 0 < bit.mean() < 1
+    np.testing.assert_allclose(
+        values_of(trainer, state, timestep), jnp.where(bit, 1.0, -1.0), atol=0.1
+    )
+
+
+@pytest.mark.parametrize("returns", ["gae", "monte_carlo"])
+def test_a_reward_to_come_is_discounted(returns):
+    """`probe/delayed`: γ before the first step, 1 before the second."""
+    trainer, state = trained("probe/delayed", returns=returns, value_norm="none")
+    env_state, first = jax.jit(trainer.env.reset, static_argnums=1)(jax.random.key(3), 4)
+    action = jnp.zeros((4, 1), jnp.int32)
+    _, second = jax.jit(trainer.env.step)(jax.random.key(4), env_state, action)
+    np.testing.assert_allclose(values_of(trainer, state, first), GAMMA, atol=0.03)
+    np.testing.assert_allclose(values_of(trainer, state, second), 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("env", "ppo"),
+    [("probe/action", {"optimiser": "sgd", "lr": 0.5}), ("probe/context", {})],
+)
+def test_the_paid_action_is_found(env, ppo):
+    trainer, state = trained(env, **ppo)
+    np.testing.assert_allclose(score(trainer, state), 1.0, atol=0.01)
+
+
+@pytest.mark.parametrize(("algorithm", "earned"), [("mat", 1.0), ("mat_dec", 0.5)])
+def test_coordination_needs_to_hear_the_others(algorithm, earned):
+    """Agent 1 must play what only agent 0 sees. MAT-Dec acts on its own observation alone."""
+    trainer, state = trained("probe/coordination", algorithm=algorithm)
+    atol = 0.01 if earned == 1 else 0.15  # chance, over 200 episodes
+    np.testing.assert_allclose(score(trainer, state), earned, atol=atol)
