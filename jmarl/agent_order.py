@@ -1,12 +1,9 @@
 """In which order agents decide. An order `[…, N]` names the first, second, … agent to act;
 `None` is the agents' own order."""
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 
-AgentOrder = Literal["fixed", "random"]
 Order = jax.Array | None
 
 

@@ -1,14 +1,19 @@
 """From a configuration to a trainer: the only place where algorithms differ."""
 
+from typing import get_args
+
 import optax
 
 import jmarl
+from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.choices import Ratio, Transformer
 from jmarl.config import Config, PpoConfig
-from jmarl.envs.base import Env, EnvSpec
+from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.mat import MatPolicy
+from jmarl.networks.actor_critic import Shape
 from jmarl.objective import Hyper, Objective
-from jmarl.policies import Policy
-from jmarl.rollout import team_obs_size
+from jmarl.policies import Group, Policy, group_obs_size
+from jmarl.spaces import Box
 from jmarl.trainer import Trainer
 
 
@@ -17,21 +22,58 @@ def make_env(config: Config) -> Env:
     return jmarl.make(config.env, **config.env_options, **chosen)
 
 
-def make_policies(config: Config, spec: EnvSpec) -> tuple[Policy, ...]:
-    """One policy a team."""
-    return tuple(
-        MatPolicy(
-            num_agents=len(team.agents),
-            obs_size=team_obs_size(spec, i),
-            space=spec.action_space,
-            n_embd=config.net.n_embd,
-            n_head=config.net.n_head,
-            n_block=config.net.n_block,
-            variant=config.algorithm,
-            share_actor=config.net.share_actor,
-            agent_order=config.net.agent_order,
-        )
-        for i, team in enumerate(spec.teams)
+def make_groups(config: Config, spec: EnvSpec) -> tuple[Group, ...]:
+    """A policy for every team, or one for all agents."""
+    everybody = (Team("all", tuple(range(spec.num_agents))),)
+    teams = everybody if config.net.share == "all" else spec.teams
+    make = make_transformer if is_transformer(config) else make_actor_critic
+    return tuple(Group(team.name, team.agents, make(config, spec, team.agents)) for team in teams)
+
+
+def is_transformer(config: Config) -> bool:
+    return config.algorithm in get_args(Transformer)
+
+
+def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
+    net = config.net
+    return MatPolicy(
+        num_agents=len(agents),
+        obs_size=group_obs_size(spec, agents),
+        space=spec.action_space,
+        n_embd=net.n_embd,
+        n_head=net.n_head,
+        n_block=net.n_block,
+        variant=config.algorithm,  # pyright: ignore[reportArgumentType] (checked above)
+        share_actor=net.share_actor,
+        agent_order=net.agent_order,
+    )
+
+
+def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
+    net = config.net
+    central = config.algorithm in ("mappo", "rmappo")
+    return ActorCriticPolicy(
+        num_agents=len(agents),
+        obs_size=group_obs_size(spec, agents),
+        state_size=spec.state_size,
+        space=spec.action_space,
+        shape=Shape(
+            hidden=net.hidden,
+            head_hidden=net.head_hidden,
+            activation=net.activation,
+            input_norm=net.input_norm,
+            layer_norm=net.layer_norm,
+            gain=net.gain,
+            recurrent=config.recurrent,
+        ),
+        critic_input=net.critic_input or ("all" if central else "own"),
+        agent_id=net.agent_id,
+        shared=net.share != "none",
+        actor_gain=net.actor_gain,
+        critic_gain=net.critic_gain,
+        log_std=net.log_std,
+        squash_mean=net.squash_mean,
+        start_state=net.start_state,
     )
 
 
@@ -40,24 +82,36 @@ def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
     return optax.identity() if ppo.optimiser == "sgd" else optax.scale_by_adam(eps=ppo.adam_eps)
 
 
+def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
+    """MAT clips every component for itself; on-policy and XuanCe only the heads of a discrete
+    choice, while a Gaussian's dimensions have one ratio."""
+    continuous = isinstance(spec.action_space, Box)
+    return "joint" if continuous and not is_transformer(config) else "component"
+
+
 def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
     """The static program and its traced numbers."""
     env, ppo = make_env(config), config.ppo
     trainer = Trainer(
         env=env,
-        policies=make_policies(config, env.spec),
+        groups=make_groups(config, env.spec),
         num_envs=config.num_envs,
         rollout_length=config.rollout_length,
         total_updates=config.num_updates,
         epochs=ppo.epochs,
         num_minibatches=ppo.num_minibatches,
         shuffle=ppo.shuffle,
+        chunk_length=ppo.chunk_length,
         objective=Objective(
+            ratio=ppo.ratio or default_ratio(config, env.spec),
+            entropy=ppo.entropy,
             value_loss=ppo.value_loss,
+            squared_factor=ppo.squared_factor,
             clip_value=ppo.clip_value,
             value_norm=ppo.value_norm,
             agent_reduction=ppo.agent_reduction,
             advantage_norm=ppo.advantage_norm,
+            advantage_eps=ppo.advantage_eps,
         ),
         time_limit=ppo.time_limit,
         share=ppo.reward,
@@ -65,6 +119,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         lr_end_factor=ppo.lr_end_factor,
         returns=ppo.returns,
         optimiser=make_optimiser(ppo),
+        clip_apart=ppo.clip_apart and not is_transformer(config),
         stop_on_kl=ppo.target_kl > 0,
     )
     traced = {name: getattr(ppo, name) for name in Hyper.__dataclass_fields__}

@@ -1,21 +1,35 @@
 """The configuration of a run: typed, frozen, unknown keys refused."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pydantic
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from jmarl.agent_order import AgentOrder
+from jmarl.choices import (
+    Activation,
+    AdvantageNorm,
+    AgentId,
+    AgentOrder,
+    Algorithm,
+    Components,
+    CriticInput,
+    Optimiser,
+    Ratio,
+    Reduction,
+    Returns,
+    RewardShare,
+    Schedule,
+    Sharing,
+    Shuffle,
+    StartState,
+    TimeLimit,
+    Transformer,
+    ValueLoss,
+    ValueScaling,
+)
 from jmarl.errors import ConfigError, unknown
-from jmarl.losses import Reduction
-from jmarl.objective import ValueScaling
-from jmarl.returns import TimeLimit
-from jmarl.rollout import RewardShare
-from jmarl.update import Schedule, Shuffle
-
-Algorithm = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 
 
 class Section(BaseModel):
@@ -23,19 +37,51 @@ class Section(BaseModel):
 
 
 class NetConfig(Section):
-    """Sizes of the networks."""
+    """The networks. First what MAT and its variants have, then MAPPO and IPPO."""
 
-    n_embd: int = Field(default=64, ge=1, description="width of embeddings")
-    n_head: int = Field(default=1, ge=1, description="attention heads; must divide n_embd")
-    n_block: int = Field(default=1, ge=1, description="blocks of encoder and decoder")
+    n_embd: int = Field(default=64, ge=1, description="mat: width of embeddings")
+    n_head: int = Field(default=1, ge=1, description="mat: attention heads; must divide n_embd")
+    n_block: int = Field(default=1, ge=1, description="mat: blocks of encoder and decoder")
     share_actor: bool = Field(
         default=True, description="mat_dec: one actor for all agents, or one each"
     )
     agent_order: AgentOrder = Field(
-        default="fixed", description="in which order agents decide; random: drawn every step"
+        default="fixed", description="mat: in which order agents decide; random: drawn every step"
     )
     encode_state: bool = Field(
-        default=False, description="refused: the reference's version is blind"
+        default=False, description="mat: refused, the reference's version is blind"
+    )
+    share: Sharing = Field(
+        default="team", description="who shares parameters; none: agents have nets of their own"
+    )
+    hidden: tuple[int, ...] = Field(
+        default=(64, 64), min_length=1, description="mappo, ippo: widths of the representation"
+    )
+    head_hidden: tuple[int, ...] = Field(
+        default=(), description="mappo, ippo: widths between agent id and output"
+    )
+    activation: Activation = Field(default="relu", description="mappo, ippo: of hidden layers")
+    input_norm: bool = Field(default=True, description="mappo, ippo: layer norm of observations")
+    layer_norm: bool = Field(default=True, description="mappo, ippo: layer norm of activations")
+    gain: float | None = Field(
+        default=None,
+        gt=0,
+        description="mappo, ippo: of hidden layers; None: torch's for activation",
+    )
+    actor_gain: float = Field(default=0.01, gt=0, description="mappo, ippo: of the actor's output")
+    critic_gain: float = Field(default=1.0, gt=0, description="mappo, ippo: of the critic's output")
+    agent_id: AgentId = Field(
+        default="none", description="mappo, ippo: where agents are told who they are"
+    )
+    critic_input: CriticInput | None = Field(
+        default=None, description="what critics see; None: mappo all observations, ippo its own"
+    )
+    log_std: float = Field(default=0.0, description="mappo, ippo: log σ at the start")
+    squash_mean: bool = Field(
+        default=False, description="mappo, ippo: sigmoid of Gaussian means, for actions in [0, 1]"
+    )
+    start_state: StartState = Field(
+        default="stored", description="rmappo, rippo: memory at the start of learned sequences"
     )
 
 
@@ -47,16 +93,14 @@ class PpoConfig(Section):
         default="linear", description="of lr over the run; floor: linear to 0, but held at the end"
     )
     lr_end_factor: float = Field(default=0.0, ge=0, le=1, description="part of lr at the end")
-    optimiser: Literal["adam", "sgd"] = Field(default="adam", description="what follows gradients")
+    optimiser: Optimiser = Field(default="adam", description="what follows gradients")
     adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
-    returns: Literal["gae", "monte_carlo"] = Field(
-        default="gae", description="how advantages are counted"
-    )
+    returns: Returns = Field(default="gae", description="how advantages are counted")
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")
     epochs: int = Field(default=5, ge=1, description="passes over each batch")
     num_minibatches: int = Field(
-        default=4, ge=1, description="parts of a batch; must divide num_envs"
+        default=8, ge=1, description="parts of a batch; must divide num_envs"
     )
     shuffle: Shuffle = Field(
         default="blocks", description="what is shuffled: blocks of worlds, or rows"
@@ -69,16 +113,29 @@ class PpoConfig(Section):
     max_grad_norm: float = Field(
         default=10.0, gt=0, description="global norm at which gradients are cut"
     )
-    value_loss: Literal["huber", "squared"] = Field(
-        default="huber", description="form of the value loss"
+    clip_apart: bool = Field(
+        default=False, description="mappo, ippo: cut actor's and critic's gradients apart"
     )
+    critic_lr_factor: float = Field(
+        default=1.0, gt=0, description="mappo, ippo: the critic's lr as a multiple of lr"
+    )
+    chunk_length: int | None = Field(
+        default=None, ge=1, description="rmappo, rippo: steps of learned sequences; None: all"
+    )
+    ratio: Ratio | None = Field(
+        default=None, description="per component or joint; None: mat and factored, else joint"
+    )
+    entropy: Components = Field(default="sum", description="over an action's components")
+    value_loss: ValueLoss = Field(default="huber", description="form of the value loss")
+    squared_factor: float = Field(default=0.5, gt=0, description="of the squared value loss")
     huber_delta: float = Field(default=10.0, gt=0, description="where Huber's loss becomes linear")
     value_norm: ValueScaling = Field(
         default="valuenorm", description="running units in which values are learned"
     )
-    advantage_norm: Literal["batch", "minibatch", "none"] = Field(
+    advantage_norm: AdvantageNorm = Field(
         default="batch", description="over what advantages are normalised"
     )
+    advantage_eps: float = Field(default=1e-5, gt=0, description="added to their deviation")
     agent_reduction: Reduction = Field(
         default="mean", description="over agents: mean, or XuanCe's sum"
     )
@@ -100,12 +157,12 @@ class Config(Section):
     env_options: dict[str, int | float | bool | str] = Field(
         default={}, description="further options of the world, name value …"
     )
-    num_envs: int = Field(default=64, ge=1, description="worlds that are played at once")
+    num_envs: int = Field(default=128, ge=1, description="worlds that are played at once")
     rollout_length: int = Field(default=25, ge=1, description="steps between updates")
-    total_steps: int = Field(default=750_000, ge=1, description="budget in steps of single worlds")
+    total_steps: int = Field(default=500_000, ge=1, description="budget in steps of single worlds")
     total_updates: int | None = Field(default=None, ge=1, description="budget in updates instead")
     seed: int = Field(default=0, ge=0, description="of everything random")
-    eval_every: int = Field(default=50, ge=1, description="updates between evaluations")
+    eval_every: int = Field(default=25, ge=1, description="updates between evaluations")
     eval_episodes: int = Field(default=1024, ge=1, description="episodes per evaluation, greedy")
     log_every: int = Field(default=10, ge=1, description="updates between lines of metrics")
     run_dir: Path | None = Field(default=None, description="where results go; None: runs/<name>")
@@ -123,8 +180,21 @@ class Config(Section):
     def num_updates(self) -> int:
         return self.total_updates or self.total_steps // self.steps_per_update
 
+    @property
+    def recurrent(self) -> bool:
+        return self.algorithm in ("rmappo", "rippo")
+
+    @property
+    def sequences(self) -> int:
+        """How many can be shared out to minibatches."""
+        return self.steps_per_update // (self.ppo.chunk_length or self.rollout_length)
+
     def check(self) -> None:
         """Refuse combinations that no single field can see."""
+        self._check_networks()
+        self._check_batches()
+
+    def _check_networks(self) -> None:
         if self.net.encode_state:
             raise ConfigError(
                 "net.encode_state=True is refused: the reference's version feeds zeros to its "
@@ -134,11 +204,36 @@ class Config(Section):
             raise ConfigError(
                 f"net.n_head={self.net.n_head} does not divide net.n_embd={self.net.n_embd}."
             )
-        rows = self.num_envs if self.ppo.shuffle != "rows" else self.steps_per_update
-        of = "num_envs" if self.ppo.shuffle != "rows" else "num_envs × rollout_length"
-        if rows % self.ppo.num_minibatches:
+        if self.algorithm in get_args(Transformer) and self.net.share == "none":
             raise ConfigError(
-                f"ppo.num_minibatches={self.ppo.num_minibatches} does not divide {of} = {rows}."
+                f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "
+                "network for a team: choose 'team' or 'all'."
+            )
+
+    def _check_batches(self) -> None:
+        ppo = self.ppo
+        if ppo.chunk_length and not self.recurrent:
+            raise ConfigError(
+                f"ppo.chunk_length={ppo.chunk_length} is for rmappo and rippo: "
+                f"{self.algorithm!r} has no memory."
+            )
+        if self.rollout_length % (ppo.chunk_length or 1):
+            raise ConfigError(
+                f"ppo.chunk_length={ppo.chunk_length} does not divide "
+                f"rollout_length={self.rollout_length}."
+            )
+        if self.recurrent and ppo.shuffle == "rows":
+            raise ConfigError(
+                "ppo.shuffle='rows' would tear sequences apart; rmappo and rippo need 'blocks'."
+            )
+        rows, of = self.sequences, "num_envs"
+        if ppo.shuffle == "rows":
+            rows, of = self.steps_per_update, "num_envs × rollout_length"
+        elif ppo.chunk_length:
+            of = "num_envs × rollout_length / chunk_length"
+        if rows % ppo.num_minibatches:
+            raise ConfigError(
+                f"ppo.num_minibatches={ppo.num_minibatches} does not divide {of} = {rows}."
             )
         if self.num_updates < 1:
             raise ConfigError(

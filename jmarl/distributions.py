@@ -40,7 +40,10 @@ def _gaussian(space: Box) -> Actions:
     """Independent Gaussians; the padding's entries count for nothing."""
 
     def normal(logits: jax.Array, scale: jax.Array) -> Any:
-        return distrax.Normal(logits, jnp.broadcast_to(scale, logits.shape))
+        leading = (1,) * (logits.ndim - scale.ndim)
+        return distrax.Normal(
+            logits, jnp.broadcast_to(scale.reshape(leading + scale.shape), logits.shape)
+        )
 
     def log_prob(
         logits: jax.Array, scale: jax.Array, mask: jax.Array, action: jax.Array

@@ -10,13 +10,13 @@ from jax import lax
 from jmarl.envs.base import Env
 from jmarl.envs.wrappers import team_return
 from jmarl.errors import ConfigError
-from jmarl.policies import Policy
+from jmarl.policies import Group
 from jmarl.rollout import act_all, perceive
 
 
 def episode_returns(
     env: Env,
-    policies: Sequence[Policy],
+    groups: Sequence[Group],
     params: Sequence[Any],
     key: jax.Array,
     episodes: int,
@@ -32,7 +32,7 @@ def episode_returns(
         memory, state, timestep, total, running = carry
         act_key, step_key = jax.random.split(key)
         memory, _, action = act_all(
-            env.spec, policies, params, memory, act_key, perceive(timestep), deterministic
+            env.spec, groups, params, memory, act_key, perceive(timestep), deterministic
         )
         state, timestep = env.step(step_key, state, action)
         total = total + timestep.reward * running[:, None]
@@ -40,7 +40,7 @@ def episode_returns(
         return (memory, state, timestep, total, running), None
 
     state, timestep = env.reset(reset_key, episodes)
-    memory = tuple(policy.memory(episodes) for policy in policies)
+    memory = tuple(group.policy.memory(episodes) for group in groups)
     start = (memory, state, timestep, jnp.zeros_like(timestep.reward), jnp.ones(episodes))
     (_, _, _, total, _), _ = lax.scan(step, start, jax.random.split(play_key, length))
     return team_return(env.spec, total)

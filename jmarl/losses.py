@@ -1,11 +1,9 @@
 """Equations of the policy and value losses, elementwise; how they are averaged is separate."""
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 
-Reduction = Literal["mean", "sum"]
+from jmarl.choices import Reduction
 
 
 def clipped_surrogate(
@@ -47,6 +45,12 @@ def reduce_agents(x: jax.Array, mask: jax.Array, reduction: Reduction) -> jax.Ar
     if reduction == "sum":
         return (x * mask).sum(-1).mean()
     return masked_mean(x, mask)
+
+
+def entropy_bonus(entropy: jax.Array, mask: jax.Array, reduction: Reduction) -> jax.Array:
+    """`[…, N]` → scalar: the mean over active agents. XuanCe, which sums its surrogate over
+    agents, takes the mean over all, the inactive with 0."""
+    return (entropy * mask).mean() if reduction == "sum" else masked_mean(entropy, mask)
 
 
 def normalise_advantage(

@@ -1,21 +1,20 @@
 """MAT as a policy: acts agent after agent with a cache, is trained in one parallel pass."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jmarl.agent_order import AgentOrder, Order, draw, to_agents, to_agents_smoothly, to_turns
+from jmarl.agent_order import Order, draw, to_agents, to_agents_smoothly, to_turns
+from jmarl.choices import AgentOrder, Transformer
 from jmarl.distributions import Actions, make_actions
 from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.spaces import Box, Space
 from jmarl.types import Decision, Evaluation, Perception
-
-Variant = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class MatPolicy:
     n_embd: int = 64
     n_head: int = 1
     n_block: int = 1
-    variant: Variant = "mat"
+    variant: Transformer = "mat"
     share_actor: bool = True  # of mat_dec
     agent_order: AgentOrder = "fixed"
 

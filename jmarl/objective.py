@@ -1,14 +1,14 @@
 """The PPO objective of all algorithms here, put together from the equations in `losses`."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from jmarl import losses
-from jmarl.losses import Reduction
+from jmarl.choices import AdvantageNorm, Components, Ratio, Reduction, ValueLoss, ValueScaling
 from jmarl.normalize import ValueNorm, popart_rescale
 from jmarl.policies import Policy
 from jmarl.types import Batch, Metrics
@@ -25,24 +25,23 @@ class Hyper(struct.PyTreeNode):
     value_coef: jax.Array | float = 1.0
     entropy_coef: jax.Array | float = 0.01
     max_grad_norm: jax.Array | float = 10.0
+    critic_lr_factor: jax.Array | float = 1.0  # where the critic is a net of its own
     huber_delta: jax.Array | float = 10.0
     target_kl: jax.Array | float = 0.0  # ≤ 0: epochs are never cut short
-
-
-ValueScaling = Literal["none", "valuenorm", "popart"]
 
 
 @dataclass(frozen=True)
 class Objective:
     """Which form of each term; every form is some reference's."""
 
-    ratio: Literal["component", "joint"] = "component"  # one ratio per head or dimension, or one
-    value_loss: Literal["huber", "squared"] = "huber"
+    ratio: Ratio = "component"  # one per head or dimension, or one of the whole action
+    entropy: Components = "sum"  # over components
+    value_loss: ValueLoss = "huber"
     squared_factor: float = 0.5
     clip_value: bool = True
     value_norm: ValueScaling = "valuenorm"
     agent_reduction: Reduction = "mean"
-    advantage_norm: Literal["batch", "minibatch", "none"] = "batch"
+    advantage_norm: AdvantageNorm = "batch"
     advantage_eps: float = 1e-5
     advantage_ddof: int = 0
 
@@ -68,7 +67,8 @@ class Objective:
             advantage = self.normalised(batch)
         policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, advantage, hyper)
         value_loss = self._value_loss(now.value, batch, value_norm, hyper)
-        entropy = losses.masked_mean(now.entropy.sum(-1), batch.active)
+        entropy = now.entropy.sum(-1) if self.entropy == "sum" else now.entropy.mean(-1)
+        entropy = losses.entropy_bonus(entropy, batch.active, self.agent_reduction)
         total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
         metrics = {
             "loss/total": total,

@@ -1,10 +1,11 @@
 """The one policy interface: rollout, loss, evaluation and replay all call the same functions."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from jmarl.envs.base import EnvSpec
 from jmarl.types import Decision, Evaluation, Perception
 
 Params = Any
@@ -45,22 +46,37 @@ class Policy(Protocol):
         ...
 
 
-def restrict(seen: Perception, agents: tuple[int, ...], obs_size: int) -> Perception:
-    """A team's part of what all agents see, without features that none of its members has."""
-    mine = pick(agents)
-    return Perception(seen.obs[..., mine, :obs_size], seen.state, seen.action_mask[..., mine, :])
+class Group(NamedTuple):
+    """Agents that one policy plays: a team, or everybody."""
+
+    name: str
+    agents: tuple[int, ...]
+    policy: Policy
+
+
+def group_obs_size(spec: EnvSpec, agents: tuple[int, ...]) -> int:
+    """Of the member that sees most."""
+    return max(spec.obs_sizes[i] for i in agents)
+
+
+def group_view(spec: EnvSpec, agents: tuple[int, ...], seen: Perception) -> Perception:
+    """The members' part of what all agents see, without features that none of them has."""
+    mine, obs_size = pick(agents), group_obs_size(spec, agents)
+    return seen._replace(
+        obs=seen.obs[..., mine, :obs_size], action_mask=seen.action_mask[..., mine, :]
+    )
 
 
 def pick(agents: tuple[int, ...]) -> Any:
-    """An index for the agent axis: a slice where the team is contiguous, so that nothing is
+    """An index for the agent axis: a slice where they are neighbours, so that nothing is
     gathered."""
     contiguous = agents == tuple(range(agents[0], agents[0] + len(agents)))
     return slice(agents[0], agents[-1] + 1) if contiguous else jnp.array(agents)
 
 
-def merge(parts: list[jax.Array], teams: list[tuple[int, ...]], axis: int) -> jax.Array:
-    """Per-team arrays back into agent order along `axis`."""
-    order = [agent for team in teams for agent in team]
+def merge(parts: list[jax.Array], members: list[tuple[int, ...]], axis: int) -> jax.Array:
+    """Per-group arrays back into agent order along `axis`."""
+    order = [agent for agents in members for agent in agents]
     joined = jnp.concatenate(parts, axis) if len(parts) > 1 else parts[0]
     if order == sorted(order):
         return joined

@@ -8,13 +8,11 @@ limit (`truncated`) are found in the sources:
 - `zero_gae`: as `terminal`, and the cut step itself teaches nothing (MAT on MPE)
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-TimeLimit = Literal["bootstrap", "terminal", "zero_gae"]
+from jmarl.choices import TimeLimit
 
 
 def gae(

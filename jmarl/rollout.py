@@ -1,67 +1,60 @@
-"""Playing: T steps of all worlds under the teams' policies."""
+"""Playing: T steps of all worlds under the groups' policies."""
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jmarl.envs.base import Env, EnvSpec
-from jmarl.policies import Policy, merge, pick, restrict
+from jmarl.choices import RewardShare
+from jmarl.envs.base import Env, EnvSpec, Team
+from jmarl.policies import Group, group_view, merge, pick
 from jmarl.types import Decision, Perception, TimeStep, Transition
-
-RewardShare = Literal["individual", "team_mean", "team_sum"]
 
 
 def perceive(timestep: TimeStep) -> Perception:
-    return Perception(timestep.obs, timestep.state, timestep.action_mask)
+    begun = (timestep.terminated | timestep.truncated).astype(timestep.obs.dtype)
+    return Perception(timestep.obs, timestep.state, timestep.action_mask, begun)
 
 
-def shared_reward(reward: jax.Array, share: RewardShare) -> jax.Array:
-    """[…, N] of one team: each its own, or all the team's mean or sum."""
+def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) -> jax.Array:
+    """[…, N]: each its own, or all members of a team its mean or sum."""
     if share == "individual":
         return reward
-    total = (
-        reward.mean(-1, keepdims=True) if share == "team_mean" else reward.sum(-1, keepdims=True)
-    )
-    return jnp.broadcast_to(total, reward.shape)
-
-
-def team_obs_size(spec: EnvSpec, team: int) -> int:
-    return max(spec.obs_sizes[i] for i in spec.teams[team].agents)
-
-
-def team_view(spec: EnvSpec, team: int, seen: Perception) -> Perception:
-    """What one team sees of what all agents see."""
-    return restrict(seen, spec.teams[team].agents, team_obs_size(spec, team))
+    parts = []
+    for team in teams:
+        own = reward[..., pick(team.agents)]
+        total = own.mean(-1, keepdims=True) if share == "team_mean" else own.sum(-1, keepdims=True)
+        parts.append(jnp.broadcast_to(total, own.shape))
+    return merge(parts, [team.agents for team in teams], axis=-1)
 
 
 def act_all(
     spec: EnvSpec,
-    policies: Sequence[Policy],
+    groups: Sequence[Group],
     params: Sequence[Any],
     memory: Sequence[Any],
     key: jax.Array,
     seen: Perception,
     deterministic: bool = False,
 ) -> tuple[tuple[Any, ...], list[Decision], jax.Array]:
-    """Every team decides on its own view; also the joint action in agent order."""
+    """Every group decides on its own view; also the joint action in agent order."""
     memories, decisions = [], []
-    for i, policy in enumerate(policies):
-        mine = team_view(spec, i, seen)
-        team_key = jax.random.fold_in(key, i)
-        kept, decision = policy.act(params[i], team_key, memory[i], mine, deterministic)
+    for i, group in enumerate(groups):
+        mine = group_view(spec, group.agents, seen)
+        group_key = jax.random.fold_in(key, i)
+        kept, decision = group.policy.act(params[i], group_key, memory[i], mine, deterministic)
         memories.append(kept)
         decisions.append(decision)
-    teams = [team.agents for team in spec.teams]
-    return tuple(memories), decisions, merge([d.action for d in decisions], teams, axis=1)
+    members = [group.agents for group in groups]
+    return tuple(memories), decisions, merge([d.action for d in decisions], members, axis=1)
 
 
 def rollout(
     env: Env,
-    policies: Sequence[Policy],
+    groups: Sequence[Group],
     params: Sequence[Any],
     memory: tuple[Any, ...],
     env_state: Any,
@@ -70,32 +63,34 @@ def rollout(
     length: int,
     share: RewardShare,
 ) -> tuple[tuple[tuple[Any, ...], Any, TimeStep], list[Transition]]:
-    """The state after `length` steps, and per team its transitions `[T, E, …]`."""
+    """The state after `length` steps, and per group its transitions `[T, E, …]`."""
     spec = env.spec
 
     def step(carry: tuple, key: jax.Array) -> tuple:
         memory, env_state, timestep = carry
         act_key, step_key, value_key = jax.random.split(key, 3)
         seen = perceive(timestep)
-        memory, decisions, action = act_all(spec, policies, params, memory, act_key, seen)
+        memory, decisions, action = act_all(spec, groups, params, memory, act_key, seen)
         env_state, after = env.step(step_key, env_state, action)
-        final = Perception(after.final_obs, after.final_state, after.action_mask)
+        going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
+        final = Perception(after.final_obs, after.final_state, after.action_mask, going_on)
+        reward = shared_reward(after.reward, spec.teams, share)
         transitions = []
-        for i, (policy, team) in enumerate(zip(policies, spec.teams, strict=True)):
-            mine, last = pick(team.agents), team_view(spec, i, final)
+        for i, group in enumerate(groups):
+            mine, last = pick(group.agents), group_view(spec, group.agents, final)
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
                 after.truncated.any(),
-                partial(policy.value, params[i]),
+                partial(group.policy.value, params[i]),
                 lambda *_, like=decisions[i].value: jnp.zeros_like(like),
                 *(jax.random.fold_in(value_key, i), memory[i], last),
             )
             transitions.append(
                 Transition(
-                    perception=team_view(spec, i, seen),
+                    perception=group_view(spec, group.agents, seen),
                     decision=decisions[i],
                     active=timestep.active[:, mine].astype(after.reward.dtype),
-                    reward=shared_reward(after.reward[:, mine], share),
+                    reward=reward[:, mine],
                     terminated=after.terminated,
                     truncated=after.truncated,
                     final_value=final_value,

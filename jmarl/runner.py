@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,19 +79,35 @@ def run(config: Config, console: Console) -> Outcome:
     return Outcome(state, run_dir, evaluations)
 
 
+def compile_programs(
+    trainer: Trainer, hyper: Hyper, init_key: jax.Array, eval_key: jax.Array, episodes: int
+) -> list[Any]:
+    """`trainer.init`, `trainer.step` and the scoring of parameters, compiled side by side."""
+
+    def score(params: tuple[Any, ...], key: jax.Array) -> jax.Array:
+        return episode_returns(trainer.env, trainer.groups, params, key, episodes)
+
+    state = jax.eval_shape(trainer.init, init_key)
+    lowered = [
+        jax.jit(trainer.init).lower(init_key),
+        jax.jit(trainer.step, donate_argnums=0).lower(state, hyper),
+        jax.jit(score).lower(state.params, eval_key),
+    ]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda program: program.compile(), lowered))
+
+
 def train_chunks(
     trainer: Trainer, hyper: Hyper, config: Config
 ) -> Iterator[tuple[dict[str, Any], State]]:
     """Metrics and state after every chunk of `log_every` updates; an evaluation first and last."""
     init_key, eval_key = jax.random.split(jax.random.key(config.seed))
-    state = jax.jit(trainer.init)(init_key)
-    step = jax.jit(trainer.step, donate_argnums=0)
-    score = jax.jit(
-        lambda params: episode_returns(
-            trainer.env, trainer.policies, params, eval_key, config.eval_episodes
-        )
-    )
-    yield {"update": 0, "steps": 0} | _scores(trainer, score(state.params)), state
+    started = time.perf_counter()
+    init, step, score = compile_programs(trainer, hyper, init_key, eval_key, config.eval_episodes)
+    compiled = {"time/compile": time.perf_counter() - started}
+    state = init(init_key)
+    before = _scores(trainer, score(state.params, eval_key))
+    yield {"update": 0, "steps": 0} | before | compiled, state
     started, done = time.perf_counter(), 0
     while done < config.num_updates:
         length = min(config.log_every, config.num_updates - done)
@@ -105,7 +122,7 @@ def train_chunks(
         entry |= {name: float(np.mean([update[name] for update in chunk])) for name in chunk[0]}
         entry["time/steps_per_s"] = entry["steps"] / (time.perf_counter() - started)
         if due or done == config.num_updates:
-            entry |= _scores(trainer, score(state.params))
+            entry |= _scores(trainer, score(state.params, eval_key))
         yield entry, state
 
 

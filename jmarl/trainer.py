@@ -3,21 +3,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jmarl import losses
+from jmarl.choices import Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.policies import Policy
-from jmarl.returns import TimeLimit, gae, monte_carlo
-from jmarl.rollout import RewardShare, perceive, rollout, team_view
+from jmarl.policies import Group, Policy, group_view
+from jmarl.returns import gae, monte_carlo
+from jmarl.rollout import perceive, rollout
 from jmarl.types import Batch, Metrics, State, Transition
-from jmarl.update import Learner, Schedule, Shuffle, gradient_step, learn, scheduled
+from jmarl.update import Learner, chunks, gradient_step, learn, scheduled
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,21 @@ class Trainer:
     """The static side of a run: worlds, policies, shapes, forms. Hyperparameters come traced."""
 
     env: Env
-    policies: tuple[Policy, ...]  # one a team
+    groups: tuple[Group, ...]  # they partition the agents
     num_envs: int
     rollout_length: int
     total_updates: int
     epochs: int = 10
     num_minibatches: int = 1
     shuffle: Shuffle = "blocks"
+    chunk_length: int | None = None  # of the sequences that are learned from; None: the rollout
     objective: Objective = field(default_factory=Objective)
-    returns: Literal["gae", "monte_carlo"] = "gae"
+    returns: Returns = "gae"
     time_limit: TimeLimit = "bootstrap"
     share: RewardShare = "team_mean"
     lr_schedule: Schedule = "constant"
     lr_end_factor: float = 0.0
+    clip_apart: bool = False  # a gradient clip each for actor and critic
     stop_on_kl: bool = False
     optimiser: optax.GradientTransformation = field(
         default_factory=lambda: optax.scale_by_adam(eps=1e-5)
@@ -45,14 +48,14 @@ class Trainer:
 
     def init(self, key: jax.Array) -> State:
         param_key, env_key, key = jax.random.split(key, 3)
-        keys = jax.random.split(param_key, len(self.policies))
-        params = tuple(policy.init(k) for policy, k in zip(self.policies, keys, strict=True))
+        keys = jax.random.split(param_key, len(self.groups))
+        params = tuple(group.policy.init(k) for group, k in zip(self.groups, keys, strict=True))
         env_state, timestep = self.env.reset(env_key, self.num_envs)
         return State(
             params=params,
             opt_state=tuple(self.optimiser.init(p) for p in params),
             value_norm=tuple(ValueNorm.create() for _ in params),
-            memory=tuple(policy.memory(self.num_envs) for policy in self.policies),
+            memory=tuple(group.policy.memory(self.num_envs) for group in self.groups),
             env=env_state,
             timestep=timestep,
             key=key,
@@ -64,7 +67,7 @@ class Trainer:
         key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
         (memory, env_state, timestep), played = rollout(
             self.env,
-            self.policies,
+            self.groups,
             state.params,
             state.memory,
             state.env,
@@ -77,17 +80,18 @@ class Trainer:
             hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
         )
         learners, metrics = [], {"charts/learning_rate": lr}
-        for i, (policy, transitions) in enumerate(zip(self.policies, played, strict=True)):
-            team = self.env.spec.teams[i]
-            seen = team_view(self.env.spec, i, perceive(timestep))
-            team_value_key = jax.random.fold_in(value_key, i)
-            last_value = policy.value(state.params[i], team_value_key, memory[i], seen)
+        for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
+            policy = group.policy
+            seen = group_view(self.env.spec, group.agents, perceive(timestep))
+            last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
+            last_value = policy.value(state.params[i], last_key, memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
-            team_key = jax.random.fold_in(learn_key, i)
-            learner, learned = self._learn(policy, learner, batch, team_key, hyper, lr)
+            if self.chunk_length:
+                batch = chunks(batch, self.chunk_length)
+            learner, learned = self._learn(policy, learner, batch, group_key, hyper, lr)
             learners.append(learner)
-            metrics |= _named(known | learned, team.name, alone=self.env.spec.cooperative)
+            metrics |= _named(known | learned, group.name, alone=len(self.groups) == 1)
         params, opt_state, value_norm = zip(*learners, strict=True)
         after = State(
             params=params,
@@ -153,7 +157,9 @@ class Trainer:
             loss_fn=partial(self.objective.loss, policy, hyper),
             optimiser=self.optimiser,
             lr=lr,
+            critic_lr_factor=hyper.critic_lr_factor,
             max_grad_norm=hyper.max_grad_norm,
+            clip_apart=self.clip_apart,
         )
         target_kl = hyper.target_kl if self.stop_on_kl else None
         return learn(
@@ -161,6 +167,6 @@ class Trainer:
         )
 
 
-def _named(metrics: Metrics, team: str, alone: bool) -> Metrics:
-    """`loss/policy`, or `loss/policy/adversary` where teams learn apart."""
-    return metrics if alone else {f"{name}/{team}": value for name, value in metrics.items()}
+def _named(metrics: Metrics, group: str, alone: bool) -> Metrics:
+    """`loss/policy`, or `loss/policy/adversary` where groups learn apart."""
+    return metrics if alone else {f"{name}/{group}": value for name, value in metrics.items()}

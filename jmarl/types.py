@@ -36,6 +36,7 @@ class Perception(NamedTuple):
     obs: jax.Array  # […, N, O]
     state: jax.Array  # […, S]
     action_mask: jax.Array  # […, N, A] bool
+    fresh: jax.Array | None = None  # […] float, 1 where an episode begins: memory is void
 
 
 class Decision(NamedTuple):
@@ -83,7 +84,7 @@ class Batch(NamedTuple):
 class State(struct.PyTreeNode):
     """Everything that training is in the middle of; what is not here does not survive a resume.
 
-    Teams learn apart: parameters, optimiser and value statistics are tuples, one entry a team.
+    Groups learn apart: parameters, optimiser and value statistics are tuples, one entry each.
     """
 
     params: tuple[Any, ...]

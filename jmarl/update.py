@@ -1,17 +1,16 @@
 """Learning from a batch: epochs of minibatches, as scans, with torch's arithmetic."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
 
+from jmarl.choices import Schedule, Shuffle
 from jmarl.types import Batch, Metrics
 
-Schedule = Literal["constant", "linear", "floor"]
-Shuffle = Literal["blocks", "rows", "none"]
 LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, Metrics]]
 PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any]]
 
@@ -45,6 +44,13 @@ def scheduled(
     return lr * (1.0 - (1.0 - end_factor) * part)
 
 
+def clip_parts(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]:
+    """Each part of the parameters (actor, critic) clipped for itself, as by optimisers of their
+    own; also the norm of all."""
+    parts = {name: clip_by_global_norm(part, max_norm) for name, part in grads.items()}
+    return {name: clipped for name, (clipped, _) in parts.items()}, optax.tree.norm(grads)
+
+
 def gradient_step(
     learner: Learner,
     batch: Batch,
@@ -53,14 +59,34 @@ def gradient_step(
     optimiser: optax.GradientTransformation,
     lr: jax.Array | float,
     max_grad_norm: jax.Array | float,
+    clip_apart: bool = False,
+    critic_lr_factor: jax.Array | float = 1.0,
 ) -> tuple[Learner, Metrics]:
     """θ ← θ - lr·optimiser(clip(∇L)), after the value statistics have seen the batch."""
     params, value_norm = prepare(learner.params, learner.value_norm, batch)
     grads, metrics = jax.grad(loss_fn, has_aux=True)(params, value_norm, batch)
-    clipped, norm = clip_by_global_norm(grads, max_grad_norm)
+    clipped, norm = (clip_parts if clip_apart else clip_by_global_norm)(grads, max_grad_norm)
+    updates: Any
     updates, opt_state = optimiser.update(clipped, learner.opt_state, params)
+    if isinstance(params, dict) and "critic" in params:
+        updates = {**updates, "critic": _scaled(updates["critic"], critic_lr_factor)}
     params = jax.tree.map(lambda p, u: p - lr * u, params, updates)
     return Learner(params, opt_state, value_norm), metrics | {"loss/grad_norm": norm}
+
+
+def _scaled(tree: Any, factor: jax.Array | float) -> Any:
+    return jax.tree.map(lambda x: x * factor, tree)
+
+
+def chunks(batch: Batch, length: int) -> Batch:
+    """`[T, E, …]` → `[length, T/length·E, …]`: pieces of a rollout side by side, each a sequence
+    of its own. Where a piece begins, `context` is what the policy remembered then."""
+
+    def cut(x: jax.Array) -> jax.Array:
+        pieces = x.reshape(-1, length, *x.shape[1:])
+        return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *x.shape[2:])
+
+    return jax.tree.map(cut, batch)
 
 
 def minibatches(

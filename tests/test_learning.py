@@ -8,7 +8,8 @@ import pytest
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.evaluation import episode_returns
-from jmarl.rollout import perceive, team_view
+from jmarl.policies import group_view
+from jmarl.rollout import perceive
 
 GAMMA = 0.95
 
@@ -20,7 +21,7 @@ def trained(env, updates=60, algorithm="mat", **ppo):
         "num_envs": 64,
         "rollout_length": 4,
         "total_updates": updates,
-        "net": {"n_embd": 16},
+        "net": {"n_embd": 16, "hidden": [16, 16]},
         "ppo": {"lr": 3e-3, "gamma": GAMMA, "epochs": 4, "num_minibatches": 1, **ppo},
     }
     trainer, hyper = make_trainer(build(values))
@@ -34,15 +35,15 @@ def trained(env, updates=60, algorithm="mat", **ppo):
 def score(trainer, state):
     """Mean return of greedy episodes, per agent."""
     returns = jax.jit(
-        lambda p: episode_returns(trainer.env, trainer.policies, p, jax.random.key(1), 200)
+        lambda p: episode_returns(trainer.env, trainer.groups, p, jax.random.key(1), 200)
     )(state.params)
     return float(returns.mean()) / trainer.env.spec.num_agents
 
 
 def values_of(trainer, state, timestep):
     """[E, N] in the rewards' own units."""
-    policy, env = trainer.policies[0], trainer.env
-    seen = team_view(env.spec, 0, perceive(timestep))
+    policy, env = trainer.groups[0].policy, trainer.env
+    seen = group_view(env.spec, trainer.groups[0].agents, perceive(timestep))
     value = jax.jit(policy.value)(state.params[0], jax.random.key(2), (), seen)
     if trainer.objective.value_norm == "none":
         return np.asarray(value)
@@ -79,6 +80,13 @@ def test_a_reward_to_come_is_discounted(returns):
 def test_the_paid_action_is_found(env, ppo):
     trainer, state = trained(env, **ppo)
     np.testing.assert_allclose(score(trainer, state), 1.0, atol=0.01)
+
+
+@pytest.mark.parametrize(("algorithm", "earned"), [("rippo", 1.0), ("ippo", 0.5)])
+def test_what_was_seen_before_is_remembered_by_a_gru_alone(algorithm, earned):
+    trainer, state = trained("probe/memory", algorithm=algorithm)
+    atol = 0.01 if earned == 1 else 0.15  # chance, over 200 episodes
+    np.testing.assert_allclose(score(trainer, state), earned, atol=atol)
 
 
 @pytest.mark.parametrize(("algorithm", "earned"), [("mat", 1.0), ("mat_dec", 0.5)])

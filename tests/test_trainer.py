@@ -7,6 +7,7 @@ import pytest
 
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
+from jmarl.envs.base import Team
 from jmarl.envs.mpe import SCENARIOS
 from jmarl.evaluation import episode_returns
 from jmarl.rollout import shared_reward
@@ -82,7 +83,7 @@ def test_learning_rate_decays_to_the_end(spread):
 def test_episodes_are_scored_per_team(spread):
     trainer, _, state, _ = spread
     returns = jax.jit(
-        lambda params: episode_returns(trainer.env, trainer.policies, params, jax.random.key(1), 50)
+        lambda params: episode_returns(trainer.env, trainer.groups, params, jax.random.key(1), 50)
     )(state.params)
     assert returns.shape == (50, 1)
     assert -200 < returns.mean() < -30  # a fresh policy is about as good as standing still
@@ -118,7 +119,8 @@ def test_unlike_agents_in_two_teams_train():
 
 
 def test_rewards_are_shared_as_asked():
-    reward = jnp.array([[1.0, 3.0]])
-    np.testing.assert_array_equal(shared_reward(reward, "individual"), [[1, 3]])
-    np.testing.assert_array_equal(shared_reward(reward, "team_mean"), [[2, 2]])
-    np.testing.assert_array_equal(shared_reward(reward, "team_sum"), [[4, 4]])
+    reward = jnp.array([[1.0, 7.0, 3.0]])
+    teams = (Team("a", (0, 2)), Team("b", (1,)))
+    np.testing.assert_array_equal(shared_reward(reward, teams, "individual"), [[1, 7, 3]])
+    np.testing.assert_array_equal(shared_reward(reward, teams, "team_mean"), [[2, 7, 2]])
+    np.testing.assert_array_equal(shared_reward(reward, teams, "team_sum"), [[4, 7, 4]])

@@ -7,6 +7,7 @@
 | `probe/delayed` | two steps, reward 1 after the second | values γ, then 1 |
 | `probe/action` | reward 1 for action 1, one step | always 1 |
 | `probe/context` | a bit is seen; reward 1 for playing it, one step | action = bit |
+| `probe/memory` | a bit is seen, then nothing; reward 1 for playing it then | 1; ½ if forgotten |
 | `probe/coordination` | agent 0 alone sees a bit, both must play it | 1; ½ if agents decide apart |
 
 What is seen is one of two features; nothing is both zero. (One feature alone would not do: a
@@ -28,7 +29,7 @@ from jmarl.spaces import Box, Discrete
 from jmarl.types import float_dtype
 
 FEATURES = 2
-PROBES = ("constant", "observation", "delayed", "action", "context", "coordination")
+PROBES = ("constant", "observation", "delayed", "action", "context", "memory", "coordination")
 
 
 class ProbeState(struct.PyTreeNode):
@@ -52,7 +53,7 @@ class Probe:
 
     @property
     def length(self) -> int:
-        return 2 if self.probe == "delayed" else 1
+        return 2 if self.probe in ("delayed", "memory") else 1
 
     def _describe(self) -> EnvSpec:
         n = 2 if self.probe == "coordination" else 1
@@ -92,6 +93,9 @@ class Probe:
             seen = jax.nn.one_hot(state.step, FEATURES, dtype=nothing.dtype)
         elif self.probe in ("observation", "context", "coordination"):
             seen = jax.nn.one_hot(state.bit.astype(int), FEATURES, dtype=nothing.dtype)
+        elif self.probe == "memory":
+            shown = jax.nn.one_hot(state.bit.astype(int), FEATURES, dtype=nothing.dtype)
+            seen = jnp.where(state.step == 0, shown, nothing)
         return padded_view(self.spec, [seen] + [nothing] * (self.spec.num_agents - 1))
 
     def _pay(self, state: ProbeState, action: jax.Array) -> jax.Array:
@@ -103,7 +107,8 @@ class Probe:
         if self.probe == "constant":
             return jnp.ones_like(state.bit)
         wanted = 1.0 if self.probe == "action" else state.bit
-        return jnp.prod(1 - (action - wanted) ** 2)
+        right = jnp.prod(1 - (action - wanted) ** 2)
+        return right * state.step.astype(right.dtype) if self.probe == "memory" else right
 
 
 def make(name: str, probe: str, options: Mapping[str, Any]) -> Batched:

@@ -52,6 +52,14 @@ def test_action():
     np.testing.assert_array_equal(wrong.reward, 0)
 
 
+def test_memory_pays_in_the_second_step_what_was_seen_in_the_first():
+    first, steps = episode("probe/memory", lambda first: first.obs[..., 1].astype(int))
+    np.testing.assert_array_equal(steps.reward[0], 0)
+    np.testing.assert_array_equal(steps.reward[1], 1)
+    np.testing.assert_array_equal(steps.obs[0], 0)
+    np.testing.assert_array_equal(first.obs.sum(-1), 1)
+
+
 def test_context_pays_the_action_that_is_seen():
     _, right = episode("probe/context", lambda first: first.obs[..., 1].astype(int))
     np.testing.assert_array_equal(right.reward, 1)

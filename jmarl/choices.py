@@ -1,0 +1,32 @@
+"""The words that options may be. Apart from the code that they choose, so that a command line is
+read without loading it."""
+
+from typing import Literal
+
+Transformer = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
+ActorCritic = Literal["mappo", "ippo", "rmappo", "rippo"]
+Algorithm = Transformer | ActorCritic
+
+# networks
+Activation = Literal["relu", "tanh"]
+AgentId = Literal["none", "obs", "features"]
+AgentOrder = Literal["fixed", "random"]
+CriticInput = Literal["own", "all", "all_and_state", "state"]
+Sharing = Literal["team", "all", "none"]
+StartState = Literal["stored", "zero"]
+
+# returns and losses
+AdvantageNorm = Literal["batch", "minibatch", "none"]
+Components = Literal["sum", "mean"]
+Ratio = Literal["component", "joint"]
+Reduction = Literal["mean", "sum"]
+Returns = Literal["gae", "monte_carlo"]
+RewardShare = Literal["individual", "team_mean", "team_sum"]
+TimeLimit = Literal["bootstrap", "terminal", "zero_gae"]
+ValueLoss = Literal["huber", "squared"]
+ValueScaling = Literal["none", "valuenorm", "popart"]
+
+# optimisation
+Optimiser = Literal["adam", "sgd"]
+Schedule = Literal["constant", "linear", "floor"]
+Shuffle = Literal["blocks", "rows", "none"]

@@ -1,0 +1,81 @@
+"""The networks of MAPPO and IPPO: one description covers on-policy's and XuanCe's.
+
+LayerNorm? → (Linear → activation → LayerNorm?)ⁿ → (GRU → LayerNorm)? → agent id? →
+(Linear → activation → LayerNorm?)ᵐ → Linear.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jmarl.choices import Activation
+from jmarl.networks.gru import Gru
+from jmarl.networks.layers import SQRT2, LayerNorm, dense
+
+ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+GAINS = {"relu": SQRT2, "tanh": 5 / 3}  # torch's calculate_gain
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the two nets have in common."""
+
+    hidden: tuple[int, ...] = (64, 64)  # of the representation
+    head_hidden: tuple[int, ...] = ()  # between the agent id and the output
+    activation: Activation = "relu"
+    input_norm: bool = True
+    layer_norm: bool = True  # after every activation
+    gain: float | None = None  # of hidden layers; None: torch's for the activation
+    recurrent: bool = False
+
+
+class Net(nn.Module):
+    """Inputs `[…, N, D]` → outputs `[…, N, out]`; with a GRU `[L, …, N, D]`, along L."""
+
+    shape: Shape
+    out: int
+    out_gain: float
+    log_std: float | None = None  # initial, of a Gaussian's own parameter
+
+    @nn.compact
+    def __call__(
+        self, x: jax.Array, ids: jax.Array | None, state: Any, fresh: jax.Array | None
+    ) -> tuple[jax.Array, Any]:
+        """Also the GRU's last state `[…, N, H]`. `ids` `[N, N]` join after the representation;
+        `fresh` `[L, …]` marks where an episode begins."""
+        if self.shape.input_norm:
+            x = LayerNorm(name="input_norm")(x)
+        x = self._layers(x, self.shape.hidden, "")
+        if self.shape.recurrent:
+            gru = Gru(x.shape[-1], 1, stacked_orthogonal, nn.initializers.zeros, name="gru")
+            spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], x.shape[:-1])
+            x, last = gru(x, state[None], spread)
+            x, state = LayerNorm(name="gru_norm")(x), last[0]
+        if ids is not None:
+            n = ids.shape[0]
+            features = jnp.broadcast_to(x, (*x.shape[:-2], n, x.shape[-1]))
+            own = ids.reshape((1,) * (x.ndim - 2) + ids.shape).astype(x.dtype)
+            own = jnp.broadcast_to(own, (*x.shape[:-2], n, n))
+            x = jnp.concatenate([features, own], axis=-1)
+        x = self._layers(x, self.shape.head_hidden, "head_")
+        if self.log_std is not None:
+            self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
+        return dense(self.out, self.out_gain, name="out")(x), state
+
+    def _layers(self, x: jax.Array, sizes: tuple[int, ...], prefix: str) -> jax.Array:
+        shape = self.shape
+        gain = GAINS[shape.activation] if shape.gain is None else shape.gain
+        for i, size in enumerate(sizes):
+            x = ACTIVATIONS[shape.activation](dense(size, gain, name=f"{prefix}dense_{i}")(x))
+            if shape.layer_norm:
+                x = LayerNorm(name=f"{prefix}ln_{i}")(x)
+        return x
+
+
+def stacked_orthogonal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Orthogonal as one `[D, 3H]` matrix, gates together: what torch's `orthogonal_` does to a
+    GRU's weights. A single gate's block is then not orthogonal."""
+    return nn.initializers.orthogonal(1.0)(key, shape)

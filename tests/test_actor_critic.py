@@ -1,0 +1,152 @@
+"""MAPPO's and IPPO's policy: what it computes once must be what it computed when it acted."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.networks.actor_critic import Shape
+from jmarl.spaces import Box, Discrete, MultiDiscrete
+from jmarl.types import Perception
+
+N, OBS, S, E, T = 3, 4, 5, 6, 7
+SPACES = {
+    "discrete": Discrete(4),
+    "factored": MultiDiscrete((2, 3)),
+    "continuous": Box.uniform(0, 1, 2),
+}
+
+
+def make(space="discrete", recurrent=False, **options):
+    shape = Shape(hidden=(8,), head_hidden=(8,), recurrent=recurrent)
+    return ActorCriticPolicy(N, OBS, S, SPACES[space], shape, **options)
+
+
+def views(space, seed=0):
+    """[T, E, …]: what is seen along a rollout in which episodes begin at random."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random((T, E, N, SPACES[space].size)) < 0.7
+    mask[..., 0] = True
+    if space == "factored":
+        mask[..., 2] = True  # each head keeps a legal choice
+    if space == "continuous":
+        mask[:] = True
+    return Perception(
+        obs=jnp.asarray(rng.normal(size=(T, E, N, OBS)), jnp.float32),
+        state=jnp.asarray(rng.normal(size=(T, E, S)), jnp.float32),
+        action_mask=jnp.asarray(mask),
+        fresh=jnp.asarray(rng.random((T, E)) < 0.3, jnp.float32),
+    )
+
+
+def play(policy, params, seen, deterministic=False):
+    """Decisions `[T, E, …]`, one step after the other."""
+
+    def step(memory, now):
+        seen, key = now
+        return policy.act(params, key, memory, seen, deterministic)
+
+    keys = jax.random.split(jax.random.key(2), T)
+    return jax.lax.scan(step, policy.memory(E), (seen, keys))[1]
+
+
+CASES = [
+    ("discrete", True, {"agent_id": "features"}),
+    ("factored", True, {"critic_input": "own", "agent_id": "obs"}),
+    ("continuous", True, {"critic_input": "state", "shared": False}),
+    ("continuous", False, {"critic_input": "all_and_state", "squash_mean": True}),
+    ("factored", False, {"shared": False, "agent_id": "features"}),
+]
+
+
+@pytest.mark.parametrize(("space", "recurrent", "options"), CASES)
+def test_playing_and_evaluating_agree(space, recurrent, options):
+    """Step by step with a memory, or all at once from the memory at the start: ratio 1."""
+    policy = make(space, recurrent, **options)
+    seen = views(space)
+    params = jax.jit(policy.init)(jax.random.key(0))
+    played = jax.jit(lambda p, s: play(policy, p, s))(params, seen)
+    now = jax.jit(policy.evaluate)(params, played.context, seen, played.action)
+    np.testing.assert_allclose(now.log_prob, played.log_prob, atol=1e-5)
+    np.testing.assert_allclose(now.value, played.value, atol=1e-5)
+    assert now.log_prob.shape == (T, E, N, policy.actions.components)
+    assert now.value.shape == (T, E, N)
+    assert len(np.unique(np.asarray(played.action))) > 1
+    if space == "discrete":
+        legal = np.take_along_axis(np.asarray(seen.action_mask), played.action[..., None], -1)
+        assert legal.all()
+    if recurrent:
+        assert set(played.context) == {"actor", "critic"}
+    else:
+        assert played.context is None
+
+
+def test_memory_matters_and_ends_with_the_episode():
+    """What was seen before changes the logits, but not across the beginning of an episode."""
+    policy = make(recurrent=True)
+    seen = views("discrete")._replace(fresh=jnp.zeros((T, E)).at[4].set(1.0))
+    other = seen._replace(obs=seen.obs.at[0].add(1.0))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    params = jax.tree.map(lambda x: x + 0.3, params)
+    value = jax.jit(lambda s: play(policy, params, s, deterministic=True).value)
+    changed = (np.asarray(value(seen)) != np.asarray(value(other))).any(axis=(1, 2))
+    np.testing.assert_array_equal(changed, [True] * 4 + [False] * 3)
+
+
+def test_sequences_may_start_from_nothing():
+    policy, blank = make(recurrent=True), make(recurrent=True, start_state="zero")
+    seen = views("discrete")._replace(fresh=jnp.zeros((T, E)))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    action = jnp.zeros((T, E, N), int)
+    context = jax.tree.map(lambda x: jnp.ones((T, *x.shape)), policy.memory(E))
+    evaluate = jax.jit(lambda c: policy.evaluate(params, c, seen, action))
+    stored, zero = evaluate(context), evaluate(jax.tree.map(jnp.zeros_like, context))
+    assert np.abs(stored.value - zero.value).max() > 1e-4
+    from_zero = jax.jit(lambda c: blank.evaluate(params, c, seen, action))(context)
+    np.testing.assert_allclose(from_zero.value, zero.value, atol=1e-6)
+
+
+@pytest.mark.parametrize("critic_input", ["all", "state", "all_and_state"])
+def test_a_joint_view_is_valued_once_for_all(critic_input):
+    """One row for the team gives what a row for every agent would."""
+    policy = make(critic_input=critic_input, agent_id="features")
+    seen = jax.tree.map(lambda x: x[0], views("discrete"))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    value = jax.jit(policy.value)(params, jax.random.key(1), {}, seen)
+    parts = {"all": [seen.obs.reshape(E, -1)], "state": [seen.state]}
+    parts["all_and_state"] = parts["all"] + parts["state"]
+    joint = jnp.concatenate(parts[critic_input], axis=-1)
+    rows = jnp.broadcast_to(joint[:, None], (E, N, joint.shape[-1]))
+    expected, _ = jax.jit(policy.critic.apply)(
+        {"params": params["critic"]}, rows, jnp.eye(N), None, None
+    )
+    np.testing.assert_allclose(value, expected[..., 0], atol=1e-6)
+    assert (np.ptp(np.asarray(value), axis=-1) > 1e-4).all()  # ids tell agents apart
+
+
+def test_nets_of_ones_own_are_apart():
+    """Another agent's parameters change nothing of mine."""
+    policy = make(shared=False, critic_input="own")
+    seen = jax.tree.map(lambda x: x[0], views("discrete"))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    action = jnp.zeros((E, N), int)
+    evaluate = jax.jit(lambda p: policy.evaluate(p, None, seen, action))
+    before = evaluate(params)
+    after = evaluate(jax.tree.map(lambda x: x.at[1].add(0.1), params))
+    for x, y in itertools.pairwise([before, after]):
+        for a, b in zip(x, y, strict=True):
+            np.testing.assert_array_equal(a[:, [0, 2]], b[:, [0, 2]])
+    assert (before.value[:, 1] != after.value[:, 1]).all()
+
+
+def test_central_critics_see_others_and_own_ones_do_not():
+    seen = jax.tree.map(lambda x: x[0], views("discrete"))
+    moved = seen._replace(obs=seen.obs.at[:, 2].add(1.0))
+    for critic_input, others_seen in (("own", False), ("all", True)):
+        policy = make(critic_input=critic_input)
+        params = jax.jit(policy.init)(jax.random.key(0))
+        value = jax.jit(lambda s, policy=policy, params=params: policy.value(params, None, {}, s))
+        assert (value(seen)[:, 0] != value(moved)[:, 0]).all() == others_seen
