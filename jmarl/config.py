@@ -159,7 +159,7 @@ class Config(Section):
     )
     num_envs: int = Field(default=128, ge=1, description="worlds that are played at once")
     rollout_length: int = Field(default=25, ge=1, description="steps between updates")
-    total_steps: int = Field(default=500_000, ge=1, description="budget in steps of single worlds")
+    total_steps: int = Field(default=550_000, ge=1, description="budget in steps of single worlds")
     total_updates: int | None = Field(default=None, ge=1, description="budget in updates instead")
     seed: int = Field(default=0, ge=0, description="of everything random")
     eval_every: int = Field(default=25, ge=1, description="updates between evaluations")

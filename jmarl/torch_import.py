@@ -1,11 +1,12 @@
-"""Reference checkpoints into jmarl: a MAT `.pt` state_dict becomes a parameter tree.
+"""Reference checkpoints into jmarl: a `.pt` state_dict becomes a parameter tree.
 
-The reference saves weights that no computation reads (`state_encoder`, the decoder's
-`obs_encoder`) and attention masks; they are passed over. Everything else must fit exactly.
+MAT saves weights that no computation reads (`state_encoder`, the decoder's `obs_encoder`) and
+attention masks, on-policy a layer that it clones and never calls (`fc_h`); they are passed over.
+Everything else must fit exactly.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 
-DEAD = re.compile(r"^encoder\.state_encoder\.|^decoder\.obs_encoder\.|\.mask$")
+Weights = Mapping[str, np.ndarray]
+DEAD = re.compile(r"^encoder\.state_encoder\.|^decoder\.obs_encoder\.|\.mask$|^base\.mlp\.fc_h\.")
+Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 EACH = re.compile(r"^decoder\.mlp\.(\d+)\.(\d+\..+)$")  # an agent's own actor in mat_dec
 # our module path → the reference's, both dotted
-RENAMED = [
+GRU_NAMES = [
+    (r"\binput_(\d)\.kernel$", r"weight_ih_l\1"),
+    (r"\binput_(\d)\.bias$", r"bias_ih_l\1"),
+    (r"\bhidden_(\d)\.kernel$", r"weight_hh_l\1"),
+    (r"\bhidden_(\d)\.bias$", r"bias_hh_l\1"),
+]
+MAT_NAMES = [
     (r"^obs\b", "decoder.obs"),  # mat_decoder
     (r"^val_head\b", "decoder.val_head"),
     (r"^act_head\b", "encoder.act_head"),  # mat_encoder
@@ -27,10 +37,7 @@ RENAMED = [
     (r"\bactor\.ln_([012])\b", lambda m: f"mlp.{3 * int(m[1])}"),  # mat_dec
     (r"\bactor\.dense_([12])\b", lambda m: f"mlp.{3 * int(m[1]) - 2}"),
     (r"\bactor\.out\b", "mlp.7"),
-    (r"\bgru\.input_(\d)\.kernel$", r"gru.weight_ih_l\1"),
-    (r"\bgru\.input_(\d)\.bias$", r"gru.bias_ih_l\1"),
-    (r"\bgru\.hidden_(\d)\.kernel$", r"gru.weight_hh_l\1"),
-    (r"\bgru\.hidden_(\d)\.bias$", r"gru.bias_hh_l\1"),
+    *GRU_NAMES,
     (r"\bblock_(\d+)\b", r"blocks.\1"),
     (r"\bobs\.ln\b", "obs_encoder.0"),
     (r"\bobs\.dense\b", "obs_encoder.1"),
@@ -42,11 +49,33 @@ RENAMED = [
     (r"head\.out\b", "head.3"),
     (r"\.(kernel|scale)$", ".weight"),
 ]
+ONPOLICY_NAMES = [
+    (r"^input_norm\b", "base.feature_norm"),
+    (r"^dense_0\b", "base.mlp.fc1.0"),
+    (r"^ln_0\b", "base.mlp.fc1.2"),
+    (r"^dense_(\d+)\b", lambda m: f"base.mlp.fc2.{int(m[1]) - 1}.0"),
+    (r"^ln_(\d+)\b", lambda m: f"base.mlp.fc2.{int(m[1]) - 1}.2"),
+    (r"^gru_norm\b", "rnn.norm"),
+    (r"^gru\b", "rnn.rnn"),
+    *GRU_NAMES,
+    (r"\.(kernel|scale)$", ".weight"),
+]
+ACTOR_NAMES = [(r"^out\b", "act.out"), (r"^log_std$", "act.log_std"), *ONPOLICY_NAMES]
+CRITIC_NAMES = [(r"^out\b", "v_out"), *ONPOLICY_NAMES]
 
 
 def read_mat(path: str | Path, policy: MatPolicy) -> Any:
-    """The parameters of `policy` from a reference checkpoint. Needs torch; nothing is unpickled
-    but tensors."""
+    """The parameters of `policy` from a reference MAT checkpoint."""
+    return convert_mat(_read(path), policy)
+
+
+def read_onpolicy(actor: str | Path, critic: str | Path, policy: ActorCriticPolicy) -> Any:
+    """The parameters of `policy` from on-policy's `actor.pt` and `critic.pt`."""
+    return convert_onpolicy(_read(actor), _read(critic), policy)
+
+
+def _read(path: str | Path) -> Weights:
+    """Needs torch; nothing is unpickled but tensors."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -59,15 +88,27 @@ def read_mat(path: str | Path, policy: MatPolicy) -> Any:
         raise ConfigError(f"checkpoint {str(path)!r} does not exist.") from None
     except Exception as error:
         raise ConfigError(f"checkpoint {str(path)!r} is not a state_dict: {error}") from None
-    return convert_mat({name: tensor.numpy() for name, tensor in state_dict.items()}, policy)
+    return {name: tensor.numpy() for name, tensor in state_dict.items()}
 
 
-def convert_mat(state_dict: Mapping[str, np.ndarray], policy: MatPolicy) -> Any:
+def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
     """Reference names and layouts → jmarl's; refused unless names and shapes agree."""
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return _filled(shapes, _stacked(state_dict), MAT_NAMES)
+
+
+def convert_onpolicy(actor: Weights, critic: Weights, policy: ActorCriticPolicy) -> Any:
+    """Likewise for on-policy's two networks."""
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return {
+        "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
+        "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),
+    }
+
+
+def _filled(shapes: Any, state_dict: Weights, renamed: list[Rename]) -> Any:
     leaves, tree = jax.tree_util.tree_flatten_with_path(shapes)
-    names = {reference_name(path): (path, leaf) for path, leaf in leaves}
-    state_dict = _stacked(state_dict)
+    names = {_reference_name(path, renamed): (path, leaf) for path, leaf in leaves}
     given = {name for name in state_dict if name in names or not DEAD.search(name)}
     if missing := sorted(names.keys() - given):
         raise ConfigError(f"the checkpoint lacks {', '.join(missing)}; is it of another network?")
@@ -78,7 +119,7 @@ def convert_mat(state_dict: Mapping[str, np.ndarray], policy: MatPolicy) -> Any:
     )
 
 
-def _stacked(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _stacked(state_dict: Weights) -> Weights:
     """Agents' own actors on a leading axis, under the name that a shared one has."""
     each: dict[str, dict[int, np.ndarray]] = {}
     kept = {}
@@ -90,9 +131,29 @@ def _stacked(state_dict: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return kept | {name: np.stack([w for _, w in sorted(x.items())]) for name, x in each.items()}
 
 
-def reference_name(path: tuple[Any, ...]) -> str:
+def _one_output(actor: Weights) -> Weights:
+    """An actor's last layer under one name, whatever its actions are: `linear` of a choice,
+    several `action_outs` side by side, or a Gaussian's `fc_mean` and `logstd`."""
+    kept = {name: weight for name, weight in actor.items() if not name.startswith("act.")}
+    heads: dict[str, list[np.ndarray]] = {}
+    for name in sorted(actor.keys() - kept.keys(), key=_by_number):
+        found = re.match(r"act\.action_outs?\.(?:\d+\.)?(?:linear|fc_mean)\.(weight|bias)$", name)
+        if found:
+            heads.setdefault(f"act.out.{found[1]}", []).append(actor[name])
+        elif name == "act.action_out.logstd._bias":
+            kept["act.log_std"] = actor[name].reshape(-1)
+        else:
+            kept[name] = actor[name]
+    return kept | {name: np.concatenate(parts) for name, parts in heads.items()}
+
+
+def _by_number(name: str) -> list[Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _reference_name(path: tuple[Any, ...], renamed: list[Rename]) -> str:
     name = ".".join(part.key for part in path)
-    for ours, theirs in RENAMED:
+    for ours, theirs in renamed:
         name = re.sub(ours, theirs, name)
     return name
 

@@ -1,0 +1,416 @@
+"""MAPPO and IPPO against torch: on-policy's update and XuanCe's two, in every form of the loss.
+
+Both sides have the same weights, rows and recorded actions. Compared are the losses and gradients
+of the first of five steps of Adam, and the parameters after the last.
+"""
+
+import copy
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+import torch_actor_critic as reference
+import torch_core
+
+from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.networks.actor_critic import Shape
+from jmarl.normalize import ValueNorm
+from jmarl.objective import Hyper, Objective
+from jmarl.spaces import Box, Discrete, MultiDiscrete
+from jmarl.torch_import import convert_onpolicy, read_onpolicy
+from jmarl.types import Batch, Perception
+from jmarl.update import Learner, gradient_step
+
+N, OBS, H, T, E = 3, 5, 8, 4, 6
+STEPS, LR = 5, 7e-4  # of Adam
+CLIP, VALUE_CLIP, VALUE_COEF, ENTROPY_COEF, DELTA = 0.1, 0.3, 0.7, 0.02, 1.0
+ACTIONS = {
+    "discrete": (("discrete", 4), Discrete(4)),
+    "multi": (("multi", (2, 3)), MultiDiscrete((2, 3))),
+    "box": (("box", 2), Box.uniform(0, 1, 2)),
+}
+FORMS = list(itertools.product([True, False], repeat=3))  # value clip, Huber, value norm
+
+
+def rows(kind, seed=0):
+    """numpy `[T, E, N, …]`: what a rollout under a slightly different policy has left, with
+    agents missing and episodes that begin within it."""
+    rng = np.random.default_rng(seed)
+    space = ACTIONS[kind][1]
+    available = np.ones((T, E, N, space.size), bool)
+    action = rng.random((T, E, N, 2))
+    if kind == "discrete":
+        available = rng.random(available.shape) < 0.7
+        available[..., 1] = True
+        action = (rng.random(available.shape) * available).argmax(-1)
+    elif kind == "multi":
+        action = np.stack([rng.integers(0, n, (T, E, N)) for n in space.heads], axis=-1)
+    components = {"discrete": 1, "multi": 2, "box": 2}[kind]
+    return {
+        "obs": rng.normal(size=(T, E, N, OBS)),
+        "available": available,
+        "action": action,
+        "log_prob": rng.normal(-1.0, 0.3, (T, E, N, components)),
+        "value": rng.normal(size=(T, E, N)),
+        "return": rng.normal(1, 5, (T, E, N)),  # beyond δ on both sides
+        "advantage": rng.normal(size=(T, E, N)),
+        "active": (rng.random((T, E, N)) < 0.8).astype(float),
+        "fresh": (rng.random((T, E)) < 0.3).astype(float),
+        "state": {
+            "actor": rng.normal(size=(T, E, N, H)),
+            "critic": rng.normal(size=(T, E, N, H)),
+        },
+    }
+
+
+def ours(data, memory):
+    """`memory`: the state before every step, or None."""
+    array = jax.tree.map(jnp.asarray, data)
+    seen = Perception(array["obs"], jnp.zeros((T, E, 1)), array["available"], array["fresh"])
+    names = ("action", "log_prob", "value", "advantage", "return", "active")
+    return Batch(seen, memory, *(array[name] for name in names))
+
+
+def updated(policy, params, batch, objective, hyper, clip_apart=False):
+    """`STEPS` of Adam: the first one's clipped gradient and metrics, and the last parameters."""
+    adam = optax.scale_by_adam(eps=1e-5)
+    step = jax.jit(
+        partial(
+            gradient_step,
+            batch=batch,
+            prepare=partial(objective.prepare, policy),
+            loss_fn=partial(objective.loss, policy, hyper),
+            optimiser=adam,
+            lr=LR,
+            max_grad_norm=hyper.max_grad_norm,
+            clip_apart=clip_apart,
+        )
+    )
+    learner, metrics = step(Learner(params, adam.init(params), ValueNorm.create()))
+    gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
+    for _ in range(STEPS - 1):
+        learner, _ = step(learner)
+    return gradient, metrics, learner.params
+
+
+def gradients_of(nets):
+    """Copies of the networks, with gradients in place of parameters."""
+    copies = copy.deepcopy(nets)
+    for net, copied in zip(nets, copies, strict=True):
+        for parameter, place in zip(net.parameters(), copied.parameters(), strict=True):
+            place.data = parameter.grad
+    return copies
+
+
+def agree(ours, theirs, atol=1e-10):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol, rtol=atol), ours, theirs)
+
+
+def objective_of(clip_value, huber, norm, **form):
+    return Objective(
+        value_loss="huber" if huber else "squared",
+        clip_value=clip_value,
+        value_norm="valuenorm" if norm else "none",
+        advantage_norm="none",
+        **form,
+    )
+
+
+def value_norm_of(norm):
+    return torch_core.ValueNorm(dtype=torch.float64) if norm else None
+
+
+def flattened(x):
+    """`[T, E, N, …]` → torch `(T, E·N, …)`."""
+    return torch.as_tensor(x).reshape(T, E * N, *x.shape[3:])
+
+
+# -- on-policy -------------------------------------------------------------------------------------
+
+
+def onpolicy_models(kind, recurrent, central=True):
+    torch.manual_seed(0)
+    action, space = ACTIONS[kind]
+    options = {"hidden": H, "activation": "tanh", "recurrent": recurrent}
+    actor = reference.Actor(OBS, action, **options).double()
+    critic = reference.Critic(OBS * (N if central else 1), **options).double()
+    reference.perturb(actor, seed=1)
+    reference.perturb(critic, seed=2)
+    shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent)
+    critic_input = "all" if central else "own"
+    policy = ActorCriticPolicy(N, OBS, 1, space, shape, critic_input=critic_input)
+    return actor, critic, policy
+
+
+def onpolicy_params(actor, critic, policy):
+    weights = [{k: v.detach().numpy() for k, v in m.state_dict().items()} for m in (actor, critic)]
+    return convert_onpolicy(*weights, policy)
+
+
+def onpolicy_batch(kind, data, recurrent, central=True):
+    """The same rows for torch; a central critic's GRU state is one for the team."""
+    batch = {
+        name: flattened(data[name] if data[name].ndim > 3 else data[name][..., None])
+        for name in ("obs", "action", "log_prob", "value", "return", "advantage", "active")
+    }
+    if kind == "discrete":
+        batch["available"] = flattened(data["available"].astype(float))
+    if kind == "box":  # one ratio for all dimensions
+        batch["log_prob"] = batch["log_prob"].sum(-1, keepdim=True)
+    joint = data["obs"].reshape(T, E, 1, -1).repeat(N, axis=2)
+    batch["critic_in"] = flattened(joint) if central else batch["obs"]
+    if recurrent:
+        batch["masks"] = flattened(1 - data["fresh"][..., None].repeat(N, axis=2)[..., None])
+        for part, state in data["state"].items():
+            start = state[0].reshape(E * N, H)
+            if part == "critic" and central:
+                start = state[0, :, :1].repeat(N, axis=1).reshape(E * N, H)
+            batch[f"{part}_h"] = torch.as_tensor(start)
+    return batch
+
+
+def memory_of(data, recurrent, central=True):
+    if not recurrent:
+        return None
+    critic = data["state"]["critic"][:, :, :1] if central else data["state"]["critic"]
+    return {"actor": jnp.asarray(data["state"]["actor"]), "critic": jnp.asarray(critic)}
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_onpolicy_networks(kind, recurrent, x64):
+    """Log-probs, entropies and values, with states that are reset within the sequence."""
+    actor, critic, policy = onpolicy_models(kind, recurrent)
+    data = rows(kind)
+    batch = onpolicy_batch(kind, data, recurrent)
+    params = onpolicy_params(actor, critic, policy)
+    given = ours(data, memory_of(data, recurrent))
+    now = jax.jit(policy.evaluate)(params, given.context, given.perception, given.action)
+    log_prob, entropy, _ = actor.evaluate(
+        batch["obs"], batch.get("actor_h"), batch["action"], batch.get("masks"),
+        batch.get("available"),
+    )  # fmt: skip
+    value, _ = critic(batch["critic_in"], batch.get("critic_h"), batch.get("masks"))
+    ours_log_prob = now.log_prob.sum(-1, keepdims=True) if kind == "box" else now.log_prob
+    ours_entropy = now.entropy if kind == "multi" else now.entropy.sum(-1)
+    agree(ours_log_prob.reshape(log_prob.shape), log_prob.detach().numpy())
+    agree(ours_entropy.reshape(entropy.shape), entropy.detach().numpy())
+    agree(now.value.reshape(value.shape), value.detach().numpy())
+
+
+CASES = [(kind, False, True) for kind in ACTIONS] + [("discrete", True, True), ("box", True, False)]
+ONPOLICY = [(*CASES[i % len(CASES)], form) for i, form in enumerate(FORMS)]
+
+
+@pytest.mark.parametrize(("kind", "recurrent", "central", "form"), ONPOLICY)
+def test_onpolicy_update(kind, recurrent, central, form, x64):
+    """Two optimisers, two clips, both of them active."""
+    clip_value, huber, norm = form
+    actor, critic, policy = onpolicy_models(kind, recurrent, central)
+    data = rows(kind)
+    batch = onpolicy_batch(kind, data, recurrent, central)
+    objective = objective_of(*form, ratio="joint" if kind == "box" else "component",
+                             entropy="mean" if kind == "multi" else "sum")  # fmt: skip
+    hyper = Hyper(
+        clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
+        max_grad_norm=0.05, huber_delta=DELTA,
+    )  # fmt: skip
+    params = onpolicy_params(actor, critic, policy)
+    given = ours(data, memory_of(data, recurrent, central))
+    gradient, metrics, after = updated(policy, params, given, objective, hyper, clip_apart=True)
+
+    nets = actor, critic
+    optimisers = [torch.optim.Adam(net.parameters(), lr=LR, eps=1e-5) for net in nets]
+    statistics = value_norm_of(norm)
+
+    def update():
+        return reference.onpolicy_update(
+            *nets, *optimisers, batch, CLIP, VALUE_COEF, ENTROPY_COEF, 0.05,
+            DELTA if huber else None, clip_value, statistics,
+        )  # fmt: skip
+
+    losses = update()
+    agree(gradient, onpolicy_params(*gradients_of(nets), policy))
+    for name in ("policy", "value", "entropy"):
+        agree(metrics[f"loss/{name}"], losses[name])
+    norms = losses["actor_grad_norm"], losses["critic_grad_norm"]
+    assert min(norms) > 0.05
+    agree(metrics["loss/grad_norm"], np.hypot(*norms))
+    for _ in range(STEPS - 1):
+        update()
+    agree(after, onpolicy_params(*nets, policy))
+
+
+def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
+    actor, critic, policy = onpolicy_models("box", recurrent=True)
+    dead = {"base.mlp.fc_h.0.weight": torch.zeros(H, H)}
+    torch.save(actor.float().state_dict() | dead, tmp_path / "actor.pt")
+    torch.save(critic.float().state_dict(), tmp_path / "critic.pt")
+    params = read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
+    agree(params, onpolicy_params(actor, critic, policy), atol=0)
+    weights = {k: v for k, v in actor.state_dict().items() if "logstd" not in k}
+    torch.save(weights, tmp_path / "less.pt")
+    with pytest.raises(ValueError, match=r"lacks act.log_std"):
+        read_onpolicy(tmp_path / "less.pt", tmp_path / "critic.pt", policy)
+
+
+# -- XuanCe ----------------------------------------------------------------------------------------
+
+
+def xuance_models(kind, recurrent, central):
+    torch.manual_seed(0)
+    space = ACTIONS[kind][1]
+    log_std = -1.0 if kind == "box" else None
+    options = {"n_agents": N, "normalize": True, "recurrent": recurrent}
+    actor = reference.XuanceNet(OBS, (H,), (H,), space.size, log_std=log_std, **options).double()
+    critic_in = OBS * (N if central else 1)
+    critic = reference.XuanceNet(critic_in, (H,), (H,), 1, **options).double()
+    reference.perturb(actor, seed=1)
+    reference.perturb(critic, seed=2)
+    shape = Shape((H,), (H,), input_norm=recurrent, gain=1.0, recurrent=recurrent)
+    policy = ActorCriticPolicy(
+        N, OBS, 1, space, shape, critic_input="all" if central else "own", agent_id="features",
+        log_std=-1.0, start_state="zero",
+    )  # fmt: skip
+    return actor, critic, policy
+
+
+def xuance_params(actor, critic):
+    """Flax layouts of XuanCe's layers."""
+
+    def layer(module):
+        weight = module.weight.detach().numpy()
+        name = "scale" if isinstance(module, torch.nn.LayerNorm) else "kernel"
+        return {name: weight.T, "bias": module.bias.detach().numpy()}
+
+    def tree(net):
+        made = {"out": layer(net.out)}
+        for prefix, part in (("", net.representation), ("head_", net.head)):
+            made |= {f"{prefix}dense_0": layer(part[0]), f"{prefix}ln_0": layer(part[2])}
+        if net.recurrent:
+            made |= {"input_norm": layer(net.input_norm), "gru_norm": layer(net.gru_norm)}
+            gates = {name: p.detach().numpy() for name, p in net.gru.named_parameters()}
+            made["gru"] = {
+                f"{ours}_0": {
+                    "kernel": gates[f"weight_{theirs}_l0"].T,
+                    "bias": gates[f"bias_{theirs}_l0"],
+                }
+                for ours, theirs in (("input", "ih"), ("hidden", "hh"))
+            }
+        if net.log_std is not None:
+            made["log_std"] = net.log_std.detach().numpy()
+        return made
+
+    return jax.tree.map(jnp.asarray, {"actor": tree(actor), "critic": tree(critic)})
+
+
+def xuance_batch(kind, data, recurrent, central):
+    """Feed-forward (B, N, ·), B = T·E; recurrent (E, N, T, ·) with one step more that is unused."""
+
+    def arranged(x):
+        if not recurrent:
+            return torch.as_tensor(x).reshape(T * E, *x.shape[2:])
+        return torch.as_tensor(np.moveaxis(x, 0, 2).copy())
+
+    def longer(x):
+        return torch.cat([x, x[:, :, -1:]], dim=2) if recurrent else x
+
+    joint = data["obs"].reshape(T, E, 1, -1).repeat(N, axis=2)
+    batch = {
+        "obs": longer(arranged(data["obs"])),
+        "critic_in": longer(arranged(joint if central else data["obs"])),
+        "action": arranged(data["action"]),
+        "log_prob": arranged(data["log_prob"].sum(-1)),
+        "agent_mask": arranged(data["active"][..., None]),
+        **{name: arranged(data[name][..., None]) for name in ("value", "return", "advantage")},
+    }
+    if kind == "discrete":
+        batch["available"] = longer(arranged(data["available"].astype(float)))
+    if recurrent:
+        batch["filled"] = torch.as_tensor(data["active"][:, :, 0].T[..., None].copy())
+    return batch
+
+
+XUANCE = [
+    (kind, recurrent, central, form)
+    for recurrent in (False, True)
+    for (kind, central), form in zip(
+        itertools.cycle([("discrete", True), ("box", False), ("box", True), ("discrete", False)]),
+        FORMS,
+        strict=False,
+    )
+]
+
+
+@pytest.mark.parametrize(("kind", "recurrent", "central", "form"), XUANCE)
+def test_xuance_update(kind, recurrent, central, form, x64):
+    """MAPPO (central) and IPPO: one optimiser, one clip; a sum over agents when feed-forward."""
+    clip_value, huber, norm = form
+    actor, critic, policy = xuance_models(kind, recurrent, central)
+    data = rows(kind)
+    if recurrent:  # whole episodes from their start, filled up to some step alike for all agents
+        data["fresh"] = np.zeros((T, E))
+        data["active"] = data["active"][:, :, :1].repeat(N, axis=2)
+    batch = xuance_batch(kind, data, recurrent, central)
+    reduction = "mean" if recurrent else "sum"
+    objective = objective_of(*form, ratio="joint", squared_factor=1.0, agent_reduction=reduction)
+    hyper = Hyper(
+        clip_eps=CLIP, value_clip_eps=VALUE_CLIP, value_coef=VALUE_COEF, max_grad_norm=0.2,
+        entropy_coef=ENTROPY_COEF, huber_delta=DELTA,
+    )  # fmt: skip
+    given = ours(data, memory_of(data, recurrent, central))
+    params = xuance_params(actor, critic)
+    gradient, metrics, after = updated(policy, params, given, objective, hyper)
+
+    nets = actor, critic
+    parameters = itertools.chain(*(net.parameters() for net in nets))
+    optimiser = torch.optim.Adam(parameters, lr=LR, eps=1e-5)
+    statistics = value_norm_of(norm)
+
+    def update():
+        one = reference.xuance_update_recurrent if recurrent else reference.xuance_update
+        return one(
+            *nets, optimiser, batch, CLIP, VALUE_CLIP, VALUE_COEF, ENTROPY_COEF, 0.2, huber,
+            DELTA, clip_value, statistics,
+        )  # fmt: skip
+
+    losses = update()
+    agree(gradient, xuance_params(*gradients_of(nets)))
+    for name in ("policy", "value", "entropy", "total", "grad_norm"):
+        agree(metrics[f"loss/{name}"], losses[name])
+    assert losses["grad_norm"] > 0.2
+    for _ in range(STEPS - 1):
+        update()
+    agree(after, xuance_params(*nets))
+
+
+def test_the_seeds_own_mistakes_are_not_ours(x64):
+    """TensorFlow's targets, MindSpore's half clip and the no-clip value-norm branch differ from
+    what both references mean; ours is the right one."""
+    data = rows("discrete")
+    target, value, active = (jnp.asarray(data[name]) for name in ("return", "value", "active"))
+    right = objective_of(clip_value=False, huber=False, norm=True, squared_factor=1.0)
+    batch = ours(data, None)
+    _, statistics = right.prepare(None, {}, ValueNorm.create(), batch)
+    loss = float(right._value_loss(value, batch, statistics, Hyper()))
+
+    torch_value, torch_target, mask = (torch.tensor(data[n])[..., None] for n in
+                                       ("value", "return", "active"))  # fmt: skip
+    meant = reference.xuance_value_loss(
+        torch_value, None, torch_target, None, False, None, False, value_norm_of(True), mask
+    )
+    wrong = reference.unnormalised_no_clip_value_loss(
+        torch_value, torch_target, value_norm_of(True), mask
+    )
+    np.testing.assert_allclose(loss, meant, rtol=1e-10)
+    assert abs(loss - float(wrong)) > 0.1
+    taken = reference.tensorflow_value_target({"value": torch_value, "return": torch_target})
+    assert not torch.equal(taken, torch_target)  # ours regresses to returns
+    np.testing.assert_array_equal(batch.target, target)
+    assert reference.mindspore_clip(CLIP) == CLIP / 2  # ours clips at CLIP, as shown above
+    assert active.min() == 0
