@@ -5,15 +5,25 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import lax
 
 from jmarl.networks.layers import dense, side_by_side, split_heads
 
 
 class Cache(NamedTuple):
-    """Keys and values of the agents that have acted."""
+    """Keys and values of the agents that have acted. Worlds and heads are one axis, so that the
+    products read the arrays as they are: any reshape in between makes XLA copy all of them, every
+    turn."""
 
-    key: jax.Array  # […, N, heads, D/heads]
+    key: jax.Array  # [E·heads, N, D/heads]
     value: jax.Array
+
+    @classmethod
+    def empty(cls, rep: jax.Array, heads: int) -> "Cache":
+        """Room for the N agents of `rep` `[E, N, D]`."""
+        worlds, agents, width = rep.shape
+        room = jnp.zeros((worlds * heads, agents, width // heads), rep.dtype)
+        return cls(room, room)
 
 
 class Attention(nn.Module):
@@ -36,17 +46,19 @@ class Attention(nn.Module):
     def step(
         self, source: jax.Array, query: jax.Array, cache: Cache, i: jax.Array
     ) -> tuple[jax.Array, Cache]:
-        """Agent i alone, `[…, D]`: its key and value join the cache, its query looks back."""
-        k, v, q = (
-            split_heads(x, self.heads)[..., None, :, :] for x in self._project(source, query)
-        )
-        axis = cache.key.ndim - 3
+        """Agent i alone, `[E, D]`: its key and value join the cache, its query looks back."""
+        size = self.width // self.heads
+        k, v, q = (x.reshape(-1, 1, size) for x in self._project(source, query))
         cache = Cache(
-            jax.lax.dynamic_update_slice_in_dim(cache.key, k, i, axis),
-            jax.lax.dynamic_update_slice_in_dim(cache.value, v, i, axis),
+            lax.dynamic_update_slice_in_dim(cache.key, k, i, axis=1),
+            lax.dynamic_update_slice_in_dim(cache.value, v, i, axis=1),
         )
-        visible = (jnp.arange(cache.key.shape[axis]) <= i)[None]
-        return self._mix(q, cache.key, cache.value, visible)[..., 0, :], cache
+        # keys times query: the other way round would transpose the keys
+        scores = (cache.key @ q.reshape(-1, size, 1))[..., 0] / size**0.5  # [E·heads, N]
+        visible = (jnp.arange(scores.shape[-1]) <= i)[None]
+        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+        mixed = weights[:, None] @ cache.value
+        return self.proj(mixed.reshape(source.shape)), cache
 
     def _project(self, source: jax.Array, query: jax.Array) -> list[jax.Array]:
         """Keys, values, queries `[…, D]`."""

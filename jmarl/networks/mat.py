@@ -9,7 +9,6 @@ the action tokens are keys and values.
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jmarl.networks.attention import Attention, Cache
@@ -22,7 +21,6 @@ from jmarl.networks.layers import (
     Mlp,
     dense,
     gelu,
-    split_heads,
 )
 
 
@@ -128,10 +126,9 @@ class Decoder(nn.Module):
         return x, tuple(grown)
 
     def empty_cache(self, rep: jax.Array) -> tuple[BlockCache, ...]:
-        """Room for all N agents' keys and values; `rep` `[…, N, D]` gives the shape."""
-        room = jnp.zeros_like(split_heads(rep, self.heads))
-        cache = BlockCache(Cache(room, room), Cache(room, room))
-        return (cache,) * self.blocks
+        """Room for all N agents' keys and values; `rep` `[E, N, D]` gives the shape."""
+        empty = Cache.empty(rep, self.heads)
+        return (BlockCache(empty, empty),) * self.blocks
 
 
 def log_std_init(actions: int) -> tuple[Any, tuple[int]]:
