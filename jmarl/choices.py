@@ -5,7 +5,7 @@ from typing import Literal
 
 Transformer = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 ActorCritic = Literal["mappo", "ippo", "rmappo", "rippo"]
-Algorithm = Transformer | ActorCritic
+Algorithm = Literal[Transformer, ActorCritic]
 
 # networks
 Activation = Literal["relu", "tanh"]

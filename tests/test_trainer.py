@@ -1,10 +1,13 @@
 """The composed train step: invariants on small shapes."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import matrix
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.envs.base import Team
@@ -16,7 +19,7 @@ TINY = {
     "num_envs": 8,
     "rollout_length": 5,
     "total_updates": 10,
-    "net": {"n_embd": 8},
+    "net": {"n_embd": 8, "hidden": [8]},
     "ppo": {"epochs": 1, "num_minibatches": 1},
 }
 
@@ -89,19 +92,31 @@ def test_episodes_are_scored_per_team(spread):
     assert -200 < returns.mean() < -30  # a fresh policy is about as good as standing still
 
 
-@pytest.mark.parametrize("actions", ["discrete", "continuous"])
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_every_scenario_and_action_type_composes(scenario, actions):
-    """Shapes only: nothing is compiled."""
-    config = build(TINY | {"env": f"mpe/{scenario}", "actions": actions})
+EVERYTHING = list(itertools.product(sorted(SCENARIOS), matrix.ALGORITHMS, matrix.ACTIONS))
+
+
+@pytest.mark.parametrize(("scenario", "algorithm", "actions"), EVERYTHING[::3])
+def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, actions):
+    """Shapes only: nothing is compiled. `python -m benchmarks.matrix` runs them all for real."""
+    chosen = {"env": f"mpe/{scenario}", "actions": actions, "algorithm": algorithm}
+    config = build(TINY | chosen)
     trainer, hyper = make_trainer(config)
     state = jax.eval_shape(trainer.init, jax.random.key(0))
     after, metrics = jax.eval_shape(trainer.step, state, hyper)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
         lambda x: (x.shape, x.dtype), state
     )
-    assert len(state.params) == len(trainer.env.spec.teams)
+    assert len(state.params) == len(trainer.groups) == len(trainer.env.spec.teams)
     assert all(value.shape == () for value in metrics.values())
+
+
+@pytest.mark.parametrize("algorithm", matrix.ALGORITHMS)
+def test_every_algorithm_trains_for_real(algorithm):
+    """Init, two updates, ratio 1 at first, finite losses, an evaluation; scenarios in turn."""
+    i = matrix.ALGORITHMS.index(algorithm)
+    scenario = ("simple_spread", "simple_speaker_listener", "simple_push", "simple_crypto")[i % 4]
+    rows = matrix.cell(scenario, algorithm, matrix.ACTIONS[(i + 1) % 2])
+    assert {row.metric for row in rows} == {"ratio_error", "seconds"}
 
 
 def test_unlike_agents_in_two_teams_train():
