@@ -4,8 +4,9 @@ import os
 
 # Tests compile much and run little: with XLA's optimiser off and its older code generator they
 # take half of the time. Set before jax is imported; commands that tests start inherit it.
-QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+)
 
 import jax
 import pytest

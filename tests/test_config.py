@@ -31,7 +31,7 @@ def test_presets_are_valid_and_every_key_is_explained(path):
 
 
 def test_the_command_line_overrides_the_preset():
-    preset = next(path for path in CONFIGS if "reference" in path.stem)
+    preset = next(path for path in CONFIGS if path.stem == "mat_reference_simple_spread")
     assert parse([str(preset)]).ppo.clip_eps == 0.05
     assert parse([str(preset), "--ppo.clip-eps", "0.3"]).ppo.clip_eps == 0.3
     assert parse([str(preset), "--ppo.clip-eps", "0.3"]).env_options == {"dialect": "onpolicy"}

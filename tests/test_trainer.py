@@ -95,7 +95,7 @@ def test_episodes_are_scored_per_team(spread):
 EVERYTHING = list(itertools.product(sorted(SCENARIOS), matrix.ALGORITHMS, matrix.ACTIONS))
 
 
-@pytest.mark.parametrize(("scenario", "algorithm", "actions"), EVERYTHING[::3])
+@pytest.mark.parametrize(("scenario", "algorithm", "actions"), EVERYTHING[::7])
 def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, actions):
     """Shapes only: nothing is compiled. `python -m benchmarks.matrix` runs them all for real."""
     chosen = {"env": f"mpe/{scenario}", "actions": actions, "algorithm": algorithm}
@@ -122,7 +122,8 @@ def test_every_algorithm_trains_for_real(algorithm):
 def test_unlike_agents_in_two_teams_train():
     """Factored actions, hidden agents, padded observations."""
     few = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 0, "num_forests": 1}
-    config = build(TINY | {"env": "mpe/simple_world_comm", "env_options": few})
+    chosen = {"algorithm": "mappo", "env": "mpe/simple_world_comm", "env_options": few}
+    config = build(TINY | chosen)
     trainer, hyper = make_trainer(config)
     state = jax.jit(trainer.init)(jax.random.key(0))
     after, metrics = jax.jit(trainer.step)(state, hyper)
