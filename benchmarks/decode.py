@@ -34,16 +34,16 @@ def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception)
     features = apply(model, params, seen.obs, method="encode")
 
     def turn(tokens: jax.Array, agent: tuple) -> tuple:
-        i, key = agent
+        i, noise = agent
         logits, value = apply(model, params, tokens[:, :n], features, method="decode")
         row, mask = logits[:, i], seen.action_mask[:, i]
-        action, log_prob = policy.choose(key, row, scale, mask, deterministic=False)
+        action, log_prob = policy.choose(noise, row, scale, mask, deterministic=False)
         tokens = lax.dynamic_update_index_in_dim(tokens, policy.token(action), i + 1, axis=1)
         return tokens, (action, log_prob, value[:, i])
 
     tokens = jnp.zeros((seen.obs.shape[0], n + 1, policy.token_size))
     tokens = tokens.at[:, 0].set(policy.start_token(seen.obs))
-    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), jax.random.split(act_key, n)))
+    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), policy.noise(act_key, seen.obs)))
     return Decision(*(jnp.moveaxis(x, 0, 1) for x in chosen))
 
 

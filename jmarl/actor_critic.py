@@ -97,7 +97,8 @@ class ActorCriticPolicy:
         if deterministic:
             action = actions.mode(mean, scale, mask)
         else:
-            action = actions.sample(key, mean, scale, mask)
+            noise = actions.noise(key, mean.shape, mean.dtype)
+            action = actions.sample(noise, mean, scale, mask)
         log_prob = actions.log_prob(mean, scale, mask, action)
         after = {"actor": actor_state, "critic": critic_state} if memory else memory
         return after, Decision(action, log_prob, self._for_all(value), context=memory or None)

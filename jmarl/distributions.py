@@ -2,7 +2,8 @@
 
 Log-probabilities and entropies keep one entry per component, `[…, K]`: per head of a discrete
 choice, per dimension of a continuous one. Whether the PPO ratio is taken per component or of
-their sum is the algorithm's choice.
+their sum is the algorithm's choice. Chance is drawn apart, so that agents who decide in turn can
+have theirs drawn at once.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,8 @@ class Actions(NamedTuple):
     `mask` `[…, A]` what is legal."""
 
     components: int  # K
-    sample: Callable[..., jax.Array]  # (key, logits, scale, mask) → action
+    noise: Callable[..., jax.Array]  # (key, shape of logits, dtype) → all the chance there is
+    sample: Callable[..., jax.Array]  # (noise, logits, scale, mask) → action
     mode: Callable[..., jax.Array]  # (logits, scale, mask) → action
     log_prob: Callable[..., jax.Array]  # (logits, scale, mask, action) → […, K]
     entropy: Callable[..., jax.Array]  # (logits, scale, mask) → […, K]
@@ -52,7 +54,10 @@ def _gaussian(space: Box) -> Actions:
 
     return Actions(
         components=space.size,
-        sample=lambda key, logits, scale, mask: normal(logits, scale).sample(seed=key) * mask,
+        noise=jax.random.normal,
+        sample=lambda noise, logits, scale, mask: (
+            (logits + normal(logits, scale).scale * noise) * mask
+        ),
         mode=lambda logits, scale, mask: logits * mask,
         log_prob=log_prob,
         entropy=lambda logits, scale, mask: normal(logits, scale).entropy() * mask,
@@ -74,10 +79,10 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
     def parted(action: jax.Array) -> list[jax.Array]:
         return [action[..., k] for k in range(len(heads))] if shape else [action]
 
-    def sample(key: jax.Array, logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
-        keys = jax.random.split(key, len(heads))
-        parts = choices(logits, mask)
-        return joined([part.sample(seed=k) for part, k in zip(parts, keys, strict=True)])
+    def sample(noise: jax.Array, logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
+        """argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
+        disturbed = jnp.where(mask, logits, MASKED) + noise
+        return joined([part.argmax(-1) for part in jnp.split(disturbed, stops, axis=-1)])
 
     def log_prob(
         logits: jax.Array, scale: jax.Array, mask: jax.Array, action: jax.Array
@@ -91,6 +96,7 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
 
     return Actions(
         components=len(heads),
+        noise=jax.random.gumbel,
         sample=sample,
         mode=lambda logits, scale, mask: joined([part.mode() for part in choices(logits, mask)]),
         log_prob=log_prob,

@@ -90,26 +90,31 @@ class MatPolicy:
 
         def turn(carry: tuple, agent: tuple) -> tuple:
             token, kept = carry
-            i, features, mask, key = agent
+            i, features, mask, noise = agent
             logits, value, kept = apply(model, params, token, features, kept, i, method="step")
-            action, log_prob = self.choose(key, logits, scale, mask, deterministic)
+            action, log_prob = self.choose(noise, logits, scale, mask, deterministic)
             return (self.token(action), kept), (action, log_prob, value)
 
         first = (self.start_token(seen.obs), apply(model, params, features, method="start"))
         by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (features, seen.action_mask))
-        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, jax.random.split(key, n)))
+        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, self.noise(key, seen.obs)))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
 
     def _at_once(
         self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
-        scale = self.scale(params)
-        return *self.choose(key, logits, scale, seen.action_mask, deterministic), value
+        scale, noise = self.scale(params), jnp.moveaxis(self.noise(key, seen.obs), 0, 1)
+        return *self.choose(noise, logits, scale, seen.action_mask, deterministic), value
+
+    def noise(self, key: jax.Array, obs: jax.Array) -> jax.Array:
+        """[N, E, A]: the chance in one decision of all agents."""
+        shape = (self.num_agents, obs.shape[0], self.space.size)
+        return self.actions.noise(key, shape, obs.dtype)
 
     def choose(
         self,
-        key: jax.Array,
+        noise: jax.Array,
         logits: jax.Array,
         scale: jax.Array,
         mask: jax.Array,
@@ -119,7 +124,7 @@ class MatPolicy:
         if deterministic:
             action = actions.mode(logits, scale, mask)
         else:
-            action = actions.sample(key, logits, scale, mask)
+            action = actions.sample(noise, logits, scale, mask)
         return action, actions.log_prob(logits, scale, mask, action)
 
     def evaluate(
