@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from benchmarks.report import Row, arguments, compile_program, console, interleaved, table, write
+from jmarl.distributions import choose
 from jmarl.mat import MatPolicy
 from jmarl.networks.layers import apply
 from jmarl.spaces import Discrete
@@ -37,7 +38,7 @@ def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception)
         i, noise = agent
         logits, value = apply(model, params, tokens[:, :n], features, method="decode")
         row, mask = logits[:, i], seen.action_mask[:, i]
-        action, log_prob = policy.choose(noise, row, scale, mask, deterministic=False)
+        action, log_prob = choose(policy.actions, noise, row, scale, mask, deterministic=False)
         tokens = lax.dynamic_update_index_in_dim(tokens, policy.token(action), i + 1, axis=1)
         return tokens, (action, log_prob, value[:, i])
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jmarl.choices import AgentId, CriticInput, StartState
-from jmarl.distributions import Actions, make_actions
+from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.actor_critic import Net, Shape
 from jmarl.spaces import Box, Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
@@ -94,12 +94,8 @@ class ActorCriticPolicy:
         value, critic_state = self._step("critic", params, memory, seen)
         actions, scale, mask = self.actions, self._scale(params), seen.action_mask
         mean = self._squashed(logits)
-        if deterministic:
-            action = actions.mode(mean, scale, mask)
-        else:
-            noise = actions.noise(key, mean.shape, mean.dtype)
-            action = actions.sample(noise, mean, scale, mask)
-        log_prob = actions.log_prob(mean, scale, mask, action)
+        noise = actions.noise(key, mean.shape, mean.dtype)
+        action, log_prob = choose(actions, noise, mean, scale, mask, deterministic)
         after = {"actor": actor_state, "critic": critic_state} if memory else memory
         return after, Decision(action, log_prob, self._for_all(value), context=memory or None)
 

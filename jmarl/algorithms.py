@@ -1,12 +1,10 @@
 """From a configuration to a trainer: the only place where algorithms differ."""
 
-from typing import get_args
-
 import optax
 
 import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.choices import Ratio, Transformer
+from jmarl.choices import Ratio
 from jmarl.config import Config, PpoConfig
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.mat import MatPolicy
@@ -26,12 +24,8 @@ def make_groups(config: Config, spec: EnvSpec) -> tuple[Group, ...]:
     """A policy for every team, or one for all agents."""
     everybody = (Team("all", tuple(range(spec.num_agents))),)
     teams = everybody if config.net.share == "all" else spec.teams
-    make = make_transformer if is_transformer(config) else make_actor_critic
+    make = make_transformer if config.transformer else make_actor_critic
     return tuple(Group(team.name, team.agents, make(config, spec, team.agents)) for team in teams)
-
-
-def is_transformer(config: Config) -> bool:
-    return config.algorithm in get_args(Transformer)
 
 
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
@@ -43,7 +37,7 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         n_embd=net.n_embd,
         n_head=net.n_head,
         n_block=net.n_block,
-        variant=config.algorithm,  # pyright: ignore[reportArgumentType] (checked above)
+        variant=config.algorithm,  # pyright: ignore[reportArgumentType] (the caller has looked)
         share_actor=net.share_actor,
         agent_order=net.agent_order,
     )
@@ -86,7 +80,7 @@ def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
     """MAT clips every component for itself; on-policy and XuanCe only the heads of a discrete
     choice, while a Gaussian's dimensions have one ratio."""
     continuous = isinstance(spec.action_space, Box)
-    return "joint" if continuous and not is_transformer(config) else "component"
+    return "joint" if continuous and not config.transformer else "component"
 
 
 def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
@@ -119,7 +113,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         lr_end_factor=ppo.lr_end_factor,
         returns=ppo.returns,
         optimiser=make_optimiser(ppo),
-        clip_apart=ppo.clip_apart and not is_transformer(config),
+        clip_apart=ppo.clip_apart and not config.transformer,
         stop_on_kl=ppo.target_kl > 0,
     )
     traced = {name: getattr(ppo, name) for name in Hyper.__dataclass_fields__}

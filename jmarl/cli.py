@@ -5,23 +5,21 @@ import dataclasses
 import functools
 import io
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import tyro
 from pydantic import BaseModel
 
 from jmarl.errors import ConfigError
 
-M = TypeVar("M", bound=BaseModel)
 
-
-def read_options(section: type[M], given: M, prog: str, arguments: list[str]) -> dict[str, Any]:
-    """The values of `section`'s fields: as typed, else as in `given`. Ranges are not checked
+def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str, Any]:
+    """The values of a configuration's fields: as typed, else as in `given`. Ranges are not checked
     here: whoever builds the configuration does so, for files and command lines alike."""
     refusal = io.StringIO()
     try:
         with contextlib.redirect_stderr(refusal):
-            chosen = tyro.cli(_plain(section), prog=prog, args=arguments, default=_twin(given))
+            chosen = tyro.cli(_plain(type(given)), prog=prog, args=arguments, default=_twin(given))
     except SystemExit as stop:
         if stop.code in (None, 0):
             raise

@@ -181,6 +181,10 @@ class Config(Section):
         return self.total_updates or self.total_steps // self.steps_per_update
 
     @property
+    def transformer(self) -> bool:
+        return self.algorithm in get_args(Transformer)
+
+    @property
     def recurrent(self) -> bool:
         return self.algorithm in ("rmappo", "rippo")
 
@@ -204,7 +208,7 @@ class Config(Section):
             raise ConfigError(
                 f"net.n_head={self.net.n_head} does not divide net.n_embd={self.net.n_embd}."
             )
-        if self.algorithm in get_args(Transformer) and self.net.share == "none":
+        if self.transformer and self.net.share == "none":
             raise ConfigError(
                 f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "
                 "network for a team: choose 'team' or 'all'."

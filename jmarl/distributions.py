@@ -34,6 +34,22 @@ class Actions(NamedTuple):
     encode: Callable[[jax.Array], jax.Array]  # action → […, A]: one-hot, or the action itself
 
 
+def choose(
+    actions: Actions,
+    noise: jax.Array,
+    logits: jax.Array,
+    scale: jax.Array,
+    mask: jax.Array,
+    deterministic: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """An action, drawn with the given noise or the likeliest, and its log-probability."""
+    if deterministic:
+        action = actions.mode(logits, scale, mask)
+    else:
+        action = actions.sample(noise, logits, scale, mask)
+    return action, actions.log_prob(logits, scale, mask, action)
+
+
 def make_actions(space: Space) -> Actions:
     return _gaussian(space) if isinstance(space, Box) else _categorical(space.heads, space.shape)
 

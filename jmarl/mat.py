@@ -9,7 +9,7 @@ from jax import lax
 
 from jmarl.agent_order import Order, draw, to_agents, to_agents_smoothly, to_turns
 from jmarl.choices import AgentOrder, Transformer
-from jmarl.distributions import Actions, make_actions
+from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
@@ -92,7 +92,7 @@ class MatPolicy:
             token, kept = carry
             i, features, mask, noise = agent
             logits, value, kept = apply(model, params, token, features, kept, i, method="step")
-            action, log_prob = self.choose(noise, logits, scale, mask, deterministic)
+            action, log_prob = choose(self.actions, noise, logits, scale, mask, deterministic)
             return (self.token(action), kept), (action, log_prob, value)
 
         first = (self.start_token(seen.obs), apply(model, params, features, method="start"))
@@ -105,27 +105,12 @@ class MatPolicy:
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
         scale, noise = self.scale(params), jnp.moveaxis(self.noise(key, seen.obs), 0, 1)
-        return *self.choose(noise, logits, scale, seen.action_mask, deterministic), value
+        return *choose(self.actions, noise, logits, scale, seen.action_mask, deterministic), value
 
     def noise(self, key: jax.Array, obs: jax.Array) -> jax.Array:
         """[N, E, A]: the chance in one decision of all agents."""
         shape = (self.num_agents, obs.shape[0], self.space.size)
         return self.actions.noise(key, shape, obs.dtype)
-
-    def choose(
-        self,
-        noise: jax.Array,
-        logits: jax.Array,
-        scale: jax.Array,
-        mask: jax.Array,
-        deterministic: bool,
-    ) -> tuple[jax.Array, jax.Array]:
-        actions = self.actions
-        if deterministic:
-            action = actions.mode(logits, scale, mask)
-        else:
-            action = actions.sample(noise, logits, scale, mask)
-        return action, actions.log_prob(logits, scale, mask, action)
 
     def evaluate(
         self, params: Any, context: Order, seen: Perception, action: jax.Array

@@ -17,7 +17,7 @@ def parse(arguments: list[str]) -> Config:
     if given and not given[0].startswith("-"):
         preset = read_preset(Path(given.pop(0)))
     prog = "python -m jmarl.train [PRESET.yaml]"
-    return build(read_options(Config, build(preset), prog, given))
+    return build(read_options(build(preset), prog, given))
 
 
 def main() -> None:

@@ -15,13 +15,7 @@ from jmarl.envs.mpe import SCENARIOS
 from jmarl.evaluation import episode_returns
 from jmarl.rollout import shared_reward
 
-TINY = {
-    "num_envs": 8,
-    "rollout_length": 5,
-    "total_updates": 10,
-    "net": {"n_embd": 8, "hidden": [8]},
-    "ppo": {"epochs": 1, "num_minibatches": 1},
-}
+TINY = matrix.TINY | {"num_envs": 8, "total_updates": 10}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
+from jmarl.networks.layers import affine
+
 Init = Callable[..., jax.Array]
 
 
@@ -40,8 +42,7 @@ class Weights(nn.Module):
 def cell(h: jax.Array, gates: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """The next state `[…, H]`; `gates` `[…, 3H]` is the input's part, W·x + b."""
     r, z, n = jnp.split(gates, 3, axis=-1)
-    recurrent = h.reshape(-1, h.shape[-1]) @ kernel + bias[None]
-    hr, hz, hn = jnp.split(recurrent.reshape(gates.shape), 3, axis=-1)
+    hr, hz, hn = jnp.split(affine(h, kernel, bias), 3, axis=-1)
     z = jax.nn.sigmoid(z + hz)
     return (1.0 - z) * jnp.tanh(n + jax.nn.sigmoid(r + hr) * hn) + z * h
 
@@ -93,6 +94,4 @@ class Gru(nn.Module):
 
     def _gates(self, layer: int, x: jax.Array) -> jax.Array:
         """W·x + b of all inputs at once."""
-        kernel, bias = self.input[layer](x.shape[-1])
-        rows = x.reshape(-1, x.shape[-1]) @ kernel + bias[None]
-        return rows.reshape(*x.shape[:-1], 3 * self.width)
+        return affine(x, *self.input[layer](x.shape[-1]))

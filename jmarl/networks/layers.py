@@ -41,7 +41,7 @@ class Dense(nn.Module):
     use_bias: bool = True
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _affine(x, *self.weights(x.shape[-1]))
+        return affine(x, *self.weights(x.shape[-1]))
 
     @nn.compact
     def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
@@ -52,7 +52,8 @@ class Dense(nn.Module):
         return kernel, self.param("bias", zeros, (self.features,)) if self.use_bias else None
 
 
-def _affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """x·W + b over the last axis, rows flattened."""
     y = x.reshape(-1, x.shape[-1]) @ kernel
     if bias is not None:
         y = y + bias[None]
@@ -67,7 +68,7 @@ def dense(features: int, gain: float, use_bias: bool = True, name: str | None = 
 def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> list[jax.Array]:
     """Several layers' outputs for one input, as one wide product."""
     kernels, biases = zip(*(layer.weights(x.shape[-1]) for layer in layers), strict=True)
-    y = _affine(x, jnp.concatenate(kernels, axis=1), jnp.concatenate(biases))
+    y = affine(x, jnp.concatenate(kernels, axis=1), jnp.concatenate(biases))
     return jnp.split(y, np.cumsum([layer.features for layer in layers])[:-1], axis=-1)
 
 

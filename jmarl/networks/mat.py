@@ -174,14 +174,19 @@ class Model(Protocol):
         ...
 
 
-class Mat(nn.Module):
-    """The transformer itself: features are values and representations."""
+class TeamNetwork(nn.Module):
+    """The sizes that every model has."""
 
     actions: int
     width: int
     heads: int
     blocks: int
     continuous: bool
+
+
+class Mat(TeamNetwork):
+    """The transformer itself: features are values and representations."""
+
     sequential: ClassVar[bool] = True
     valued_by_actions: ClassVar[bool] = False
 
@@ -199,16 +204,16 @@ class Mat(nn.Module):
         value, rep = features
         return self.decoder(tokens, rep), value
 
-    def start(self, features: tuple[jax.Array, jax.Array]) -> tuple[BlockCache, ...]:
+    def start(self, features: tuple[jax.Array, jax.Array]) -> Any:
         return self.decoder.empty_cache(features[1])
 
     def step(
         self,
         token: jax.Array,
         features: tuple[jax.Array, jax.Array],
-        memory: tuple[BlockCache, ...],
+        memory: Any,
         i: jax.Array,
-    ) -> tuple[jax.Array, jax.Array, tuple[BlockCache, ...]]:
+    ) -> tuple[jax.Array, jax.Array, Any]:
         value, rep = features
         logits, memory = self.decoder.step(token, rep, memory, i)
         return logits, value, memory

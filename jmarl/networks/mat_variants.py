@@ -8,19 +8,23 @@ from flax import linen as nn
 
 from jmarl.networks.gru import Gru, torch_uniform
 from jmarl.networks.layers import SQRT2, Embed, Head, LayerNorm, dense, gelu
-from jmarl.networks.mat import BlockCache, Decoder, Encoder, action_embedding, log_std_init, std
+from jmarl.networks.mat import (
+    BlockCache,
+    Decoder,
+    Encoder,
+    Mat,
+    TeamNetwork,
+    action_embedding,
+    log_std_init,
+    std,
+)
 
 Features = tuple[jax.Array, jax.Array]  # values […, N] and what logits are made of […, N, …]
 
 
-class Apart(nn.Module):
+class Apart(TeamNetwork):
     """Agents that do not hear each other's actions: features are values and logits already."""
 
-    actions: int
-    width: int
-    heads: int
-    blocks: int
-    continuous: bool
     sequential: ClassVar[bool] = False
     valued_by_actions: ClassVar[bool] = False
 
@@ -109,15 +113,10 @@ class MatEncoder(Apart):
         return std(self.log_std)
 
 
-class MatDecoder(nn.Module):
+class MatDecoder(TeamNetwork):
     """No encoder: an agent's representation is of its own observation alone. Its value is read
     off the decoder, so it depends on the actions before it."""
 
-    actions: int
-    width: int
-    heads: int
-    blocks: int
-    continuous: bool
     sequential: ClassVar[bool] = True
     valued_by_actions: ClassVar[bool] = True
 
@@ -149,41 +148,12 @@ class MatDecoder(nn.Module):
 LAYERS = 2  # of each GRU
 
 
-class MatGru(nn.Module):
+class MatGru(Mat):
     """GRUs along the agents where MAT has attention; `heads` and `blocks` have no meaning."""
-
-    actions: int
-    width: int
-    heads: int
-    blocks: int
-    continuous: bool
-    sequential: ClassVar[bool] = True
-    valued_by_actions: ClassVar[bool] = False
 
     def setup(self) -> None:
         self.encoder = GruEncoder(self.width)
         self.decoder = GruDecoder(self.actions, self.width, self.continuous)
-
-    def encode(self, obs: jax.Array) -> Features:
-        return self.encoder(obs)
-
-    def decode(self, tokens: jax.Array, features: Features) -> Features:
-        value, rep = features
-        return self.decoder(tokens, rep), value
-
-    def start(self, features: Features) -> jax.Array:
-        return _no_state(features[1])
-
-    def step(
-        self, token: jax.Array, features: Features, memory: jax.Array, i: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        del i
-        value, rep = features
-        logits, memory = self.decoder.step(token, rep, memory)
-        return logits, value, memory
-
-    def std(self) -> jax.Array:
-        return std(self.decoder.log_std)
 
 
 class GruEncoder(nn.Module):
@@ -216,9 +186,14 @@ class GruDecoder(nn.Module):
     def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         return self.head(_along_agents(self.gru, self._read(tokens, rep)))
 
+    def empty_cache(self, rep: jax.Array) -> jax.Array:
+        """The states before the first agent; a `Decoder` remembers keys and values instead."""
+        return _no_state(rep)
+
     def step(
-        self, token: jax.Array, rep: jax.Array, state: jax.Array
+        self, token: jax.Array, rep: jax.Array, state: jax.Array, i: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
+        del i
         x, state = self.gru.step(self._read(token, rep), state)
         return self.head(x), state
 
