@@ -4,12 +4,13 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -81,20 +82,23 @@ def run(config: Config, console: Console) -> Outcome:
 
 def compile_programs(
     trainer: Trainer, hyper: Hyper, init_key: jax.Array, eval_key: jax.Array, episodes: int
-) -> list[Any]:
-    """`trainer.init`, `trainer.step` and the scoring of parameters, compiled side by side."""
+) -> tuple[Any, Any, Callable[..., jax.Array]]:
+    """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
+    first updates run already; its first call waits for it."""
 
     def score(params: tuple[Any, ...], key: jax.Array) -> jax.Array:
         return episode_returns(trainer.env, trainer.groups, params, key, episodes)
 
-    state = jax.eval_shape(trainer.init, init_key)
-    lowered = [
-        jax.jit(trainer.init).lower(init_key),
-        jax.jit(trainer.step, donate_argnums=0).lower(state, hyper),
-        jax.jit(score).lower(state.params, eval_key),
-    ]
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda program: program.compile(), lowered))
+    init = jax.jit(trainer.init).trace(init_key)
+    state = init.out_info
+    # Initialisation runs once, for milliseconds: optimising it would cost seconds.
+    unoptimised = {"xla_backend_optimization_level": 0}
+    pool = ThreadPoolExecutor()
+    compiled_init = pool.submit(init.lower().compile, unoptimised)
+    step = jax.jit(trainer.step, donate_argnums=0).lower(state, hyper).compile()
+    compiled_score = pool.submit(jax.jit(score).lower(state.params, eval_key).compile)
+    pool.shutdown(wait=False)
+    return compiled_init.result(), step, lambda *given: compiled_score.result()(*given)
 
 
 def train_chunks(
@@ -106,8 +110,7 @@ def train_chunks(
     init, step, score = compile_programs(trainer, hyper, init_key, eval_key, config.eval_episodes)
     compiled = {"time/compile": time.perf_counter() - started}
     state = init(init_key)
-    before = _scores(trainer, score(state.params, eval_key))
-    yield {"update": 0, "steps": 0} | before | compiled, state
+    untrained = jax.tree.map(jnp.copy, state.params)  # a step takes the memory of its state
     started, done = time.perf_counter(), 0
     while done < config.num_updates:
         length = min(config.log_every, config.num_updates - done)
@@ -115,6 +118,9 @@ def train_chunks(
         for _ in range(length):  # dispatched without waiting: nothing is read until the chunk ends
             state, metrics = step(state, hyper)
             updates.append(metrics)
+        if not done:
+            before = _scores(trainer, score(untrained, eval_key))
+            yield {"update": 0, "steps": 0} | before | compiled, state
         due = done // config.eval_every < (done + length) // config.eval_every
         done += length
         entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
