@@ -31,7 +31,7 @@ def num_worlds(num_agents: int) -> int:
 def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
     """As the reference acts: for every agent the whole decoder, of which one row is used."""
     _, act_key = jax.random.split(key)
-    model, scale, n = policy.model, policy.scale(params), policy.num_agents
+    model, scale, n = policy.model.clone(one_hot=False), policy.scale(params), policy.num_agents
     features = apply(model, params, seen.obs, method="encode")
 
     def turn(tokens: jax.Array, agent: tuple) -> tuple:

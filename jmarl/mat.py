@@ -13,7 +13,7 @@ from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
-from jmarl.spaces import Box, Space
+from jmarl.spaces import Box, Discrete, Space
 from jmarl.types import Decision, Evaluation, Perception
 
 
@@ -41,7 +41,8 @@ class MatPolicy:
 
     @property
     def model(self) -> Any:
-        shape = (self.space.size, self.n_embd, self.n_head, self.n_block, self.continuous)
+        sizes = (self.space.size, self.n_embd, self.n_head, self.n_block)
+        shape = (*sizes, self.continuous, isinstance(self.space, Discrete))
         if self.variant == "mat_dec":
             return MatDec(*shape, share_actor=self.share_actor)
         return {"mat": Mat, **VARIANTS}[self.variant](*shape)

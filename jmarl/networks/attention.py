@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from jmarl.networks.layers import dense, side_by_side, split_heads
+from jmarl.networks.layers import affine, dense, side_by_side, split_heads
 
 
 class Cache(NamedTuple):
@@ -24,6 +24,19 @@ class Cache(NamedTuple):
         worlds, agents, width = rep.shape
         room = jnp.zeros((worlds * heads, agents, width // heads), rep.dtype)
         return cls(room, room)
+
+
+class Lookup(NamedTuple):
+    """Rows of a small table. What is computed of a row is then computed once, not for everyone who
+    has chosen it."""
+
+    choice: jax.Array  # […, K], one-hot
+    table: jax.Array  # [K, D]
+
+    @property
+    def rows(self) -> jax.Array:
+        """[…, D]"""
+        return affine(self.choice, self.table, None)
 
 
 class Attention(nn.Module):
@@ -59,6 +72,21 @@ class Attention(nn.Module):
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
         mixed = weights[:, None] @ cache.value
         return self.proj(mixed.reshape(source.shape)), cache
+
+    def among(self, source: Lookup, count: jax.Array) -> jax.Array:
+        """Each chosen row attends to rows of the same table, `count` `[…, K]` of each: equal keys
+        have equal weights, so softmax over agents is softmax over the table with log count added.
+        """
+        k, v, q = (split_heads(x, self.heads) for x in self._project(source.table, source.table))
+        scores = jnp.einsum("qhd,khd->qhk", q, k) / q.shape[-1] ** 0.5
+        kernel, bias = self.proj.weights(self.width)
+        values = jnp.einsum("khd,hdo->hko", v, kernel.reshape(*v.shape[1:], self.width))
+        seen = affine(source.choice, scores.reshape(len(scores), -1), None)
+        seen = seen.reshape(*count.shape[:-1], *scores.shape[1:])  # […, heads, K]
+        count = jnp.expand_dims(count, -2)
+        weights = jax.nn.softmax(jnp.where(count > 0, seen + jnp.log(count), -jnp.inf), axis=-1)
+        by_head = weights.reshape(*weights.shape[:-2], -1)
+        return affine(by_head, values.reshape(-1, self.width), bias)
 
     def _project(self, source: jax.Array, query: jax.Array) -> list[jax.Array]:
         """Keys, values, queries `[…, D]`."""

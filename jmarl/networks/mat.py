@@ -9,9 +9,10 @@ the action tokens are keys and values.
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
-from jmarl.networks.attention import Attention, Cache
+from jmarl.networks.attention import Attention, Cache, Lookup
 from jmarl.networks.layers import (
     SQRT2,
     Dense,
@@ -51,7 +52,7 @@ class Encoder(nn.Module):
 
 
 class BlockCache(NamedTuple):
-    actions: Cache  # of the attention among action tokens
+    actions: Cache | jax.Array  # of the attention among tokens; how often each was said [E, K]
     cross: Cache  # of the attention from representations to them
 
 
@@ -65,17 +66,24 @@ class DecodeBlock(nn.Module):
         self.attn2 = Attention(self.width, self.heads, causal=True)
         self.mlp = Mlp(self.width)
 
-    def __call__(self, x: jax.Array, rep: jax.Array) -> jax.Array:
-        x = self.ln1(x + self.attn1(x, x))
+    def __call__(self, x: jax.Array | Lookup, rep: jax.Array) -> jax.Array:
+        if isinstance(x, Lookup):
+            x = self.ln1(x.rows + self.attn1.among(x, jnp.cumsum(x.choice, axis=-2)))
+        else:
+            x = self.ln1(x + self.attn1(x, x))
         x = self.ln2(rep + self.attn2(x, rep))
         return self.ln3(x + self.mlp(x))
 
     def step(
-        self, x: jax.Array, rep: jax.Array, cache: BlockCache, i: jax.Array
+        self, x: jax.Array | Lookup, rep: jax.Array, cache: BlockCache, i: jax.Array
     ) -> tuple[jax.Array, BlockCache]:
         """Agent i alone, `[…, D]`."""
-        attended, actions = self.attn1.step(x, x, cache.actions, i)
-        x = self.ln1(x + attended)
+        if isinstance(x, Lookup):
+            actions = cache.actions + x.choice
+            x = self.ln1(x.rows + self.attn1.among(x, actions))
+        else:
+            attended, actions = self.attn1.step(x, x, cache.actions, i)
+            x = self.ln1(x + attended)
         attended, cross = self.attn2.step(x, rep, cache.cross, i)
         x = self.ln2(rep + attended)
         return self.ln3(x + self.mlp(x)), BlockCache(actions, cross)
@@ -89,6 +97,7 @@ class Decoder(nn.Module):
     heads: int
     blocks: int
     continuous: bool
+    one_hot: bool = False  # tokens are, so they are rows of a table
 
     def setup(self) -> None:
         self.embed = action_embedding(self.width, self.continuous)
@@ -103,7 +112,7 @@ class Decoder(nn.Module):
 
     def trunk(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         """`[…, N, D]`: what the head reads."""
-        x = self.ln(gelu(self.embed(tokens)))
+        x = self._read(tokens)
         for block in self.block:
             x = block(x, rep)
         return x
@@ -119,7 +128,7 @@ class Decoder(nn.Module):
         self, token: jax.Array, rep: jax.Array, cache: tuple[BlockCache, ...], i: jax.Array
     ) -> tuple[jax.Array, tuple[BlockCache, ...]]:
         """Exact: both attentions are causal, so earlier rows never change."""
-        x, grown = self.ln(gelu(self.embed(token))), []
+        x, grown = self._read(token), []
         for block, block_cache in zip(self.block, cache, strict=True):
             x, block_cache = block.step(x, rep, block_cache, i)
             grown.append(block_cache)
@@ -128,7 +137,14 @@ class Decoder(nn.Module):
     def empty_cache(self, rep: jax.Array) -> tuple[BlockCache, ...]:
         """Room for all N agents' keys and values; `rep` `[E, N, D]` gives the shape."""
         empty = Cache.empty(rep, self.heads)
-        return (BlockCache(empty, empty),) * self.blocks
+        first = jnp.zeros((rep.shape[0], 1 + self.actions)) if self.one_hot else empty
+        return BlockCache(first, empty), *(BlockCache(empty, empty),) * (self.blocks - 1)
+
+    def _read(self, tokens: jax.Array) -> jax.Array | Lookup:
+        if self.one_hot:
+            table, _ = self.embed.weights(tokens.shape[-1])
+            return Lookup(tokens, self.ln(gelu(table)))
+        return self.ln(gelu(self.embed(tokens)))
 
 
 def log_std_init(actions: int) -> tuple[Any, tuple[int]]:
@@ -182,6 +198,7 @@ class TeamNetwork(nn.Module):
     heads: int
     blocks: int
     continuous: bool
+    one_hot: bool = False  # what an agent is told of an action
 
 
 class Mat(TeamNetwork):
@@ -193,7 +210,7 @@ class Mat(TeamNetwork):
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)
         self.encoder = Encoder(*shape)
-        self.decoder = Decoder(self.actions, *shape, self.continuous)
+        self.decoder = Decoder(self.actions, *shape, self.continuous, self.one_hot)
 
     def encode(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
         return self.encoder(obs)

@@ -121,7 +121,8 @@ class MatDecoder(TeamNetwork):
     valued_by_actions: ClassVar[bool] = True
 
     def setup(self) -> None:
-        self.decoder = Decoder(self.actions, self.width, self.heads, self.blocks, self.continuous)
+        shape = (self.width, self.heads, self.blocks)
+        self.decoder = Decoder(self.actions, *shape, self.continuous, self.one_hot)
         self.obs = Embed(self.width)
         self.val_head = Head(self.width, 1)
 
