@@ -92,7 +92,7 @@ def compile_programs(
     init = jax.jit(trainer.init).trace(init_key)
     state = init.out_info
     # Initialisation runs once, for milliseconds: optimising it would cost seconds.
-    unoptimised = {"xla_backend_optimization_level": 0}
+    unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(init.lower().compile, unoptimised)
     step = jax.jit(trainer.step, donate_argnums=0).lower(state, hyper).compile()

@@ -52,7 +52,7 @@ class Encoder(nn.Module):
 
 
 class BlockCache(NamedTuple):
-    actions: Cache | jax.Array  # of the attention among tokens; how often each was said [E, K]
+    actions: Any  # Cache of the attention among tokens; or counts [E, K] of one-hot ones
     cross: Cache  # of the attention from representations to them
 
 
@@ -112,7 +112,7 @@ class Decoder(nn.Module):
 
     def trunk(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         """`[…, N, D]`: what the head reads."""
-        x = self._read(tokens)
+        x: Any = self._read(tokens)
         for block in self.block:
             x = block(x, rep)
         return x
@@ -128,7 +128,8 @@ class Decoder(nn.Module):
         self, token: jax.Array, rep: jax.Array, cache: tuple[BlockCache, ...], i: jax.Array
     ) -> tuple[jax.Array, tuple[BlockCache, ...]]:
         """Exact: both attentions are causal, so earlier rows never change."""
-        x, grown = self._read(token), []
+        x: Any = self._read(token)
+        grown = []
         for block, block_cache in zip(self.block, cache, strict=True):
             x, block_cache = block.step(x, rep, block_cache, i)
             grown.append(block_cache)
