@@ -14,7 +14,7 @@ from benchmarks.report import Row, arguments, console, table, write
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.envs.mpe import SCENARIOS
-from jmarl.evaluation import episode_returns
+from jmarl.evaluation import play_episodes
 
 ALGORITHMS = ("mat", "mappo", "ippo", "rmappo", "rippo")
 ACTIONS = ("discrete", "continuous")
@@ -36,9 +36,9 @@ def cell(scenario: str, algorithm: str, actions: str) -> list[Row]:
     step = jax.jit(trainer.step)
     state, first = step(jax.jit(trainer.init)(init_key), hyper)
     state, second = step(state, hyper)
-    returns = jax.jit(lambda p, k: episode_returns(trainer.env, trainer.groups, p, k, 4))(
+    returns = jax.jit(lambda p, k: play_episodes(trainer.env, trainer.groups, p, k, 4))(
         state.params, eval_key
-    )
+    ).agent_return
     for metrics in (first, second):
         if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
             raise AssertionError(f"{chosen}: {', '.join(bad)} not finite")

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from jmarl.algorithms import make_trainer
 from jmarl.config import Config, to_yaml
 from jmarl.errors import ConfigError
-from jmarl.evaluation import episode_returns
+from jmarl.evaluation import Episodes, play_episodes
 from jmarl.objective import Hyper
 from jmarl.trainer import Trainer
 from jmarl.types import State
@@ -82,12 +82,12 @@ def run(config: Config, console: Console) -> Outcome:
 
 def compile_programs(
     trainer: Trainer, hyper: Hyper, init_key: jax.Array, eval_key: jax.Array, episodes: int
-) -> tuple[Any, Any, Callable[..., jax.Array]]:
+) -> tuple[Any, Any, Callable[..., Episodes]]:
     """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
     first updates run already; its first call waits for it."""
 
-    def score(params: tuple[Any, ...], key: jax.Array) -> jax.Array:
-        return episode_returns(trainer.env, trainer.groups, params, key, episodes)
+    def score(params: tuple[Any, ...], key: jax.Array) -> Episodes:
+        return play_episodes(trainer.env, trainer.groups, params, key, episodes)
 
     init = jax.jit(trainer.init).trace(init_key)
     state = init.out_info
@@ -132,16 +132,18 @@ def train_chunks(
         yield entry, state
 
 
-def _scores(trainer: Trainer, returns: jax.Array) -> dict[str, float]:
+def _scores(trainer: Trainer, seen: Episodes) -> dict[str, float]:
     """Mean over episodes, summed over a team's agents; by team where there are several."""
-    spec, means = trainer.env.spec, np.asarray(returns).mean(0)
-    if spec.cooperative:
-        return {"eval/return_greedy": float(means[0])}
-    by_team = {
-        f"eval/return_greedy/{team.name}": float(mean)
-        for team, mean in zip(spec.teams, means, strict=True)
-    }
-    return by_team | {"eval/return_greedy": float(means.sum())}
+    spec, returns = trainer.env.spec, np.asarray(seen.agent_return).mean(0)
+    scores = {"eval/return_greedy": float(returns.sum())}
+    if not spec.cooperative:
+        scores |= {
+            f"eval/return_greedy/{team.name}": float(returns[list(team.agents)].sum())
+            for team in spec.teams
+        }
+    if seen.won is not None:
+        scores["eval/win_rate_greedy"] = float(np.asarray(seen.won).mean())
+    return scores
 
 
 def _progress(console: Console) -> Progress:
@@ -159,6 +161,7 @@ def _shown(entry: dict[str, Any]) -> str:
     names = {
         "time/steps_per_s": "{:,.0f} steps/s",
         "eval/return_greedy": "return {:.1f}",
+        "eval/win_rate_greedy": "won {:.0%}",
         "loss/policy": "policy loss {:.3f}",
         "loss/value": "value loss {:.3f}",
     }

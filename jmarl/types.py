@@ -28,6 +28,7 @@ class TimeStep(NamedTuple):
     truncated: jax.Array  # [E] bool: a time limit cut it; the future goes on unseen
     final_obs: jax.Array  # [E, N, O] what the step led to, before any reset
     final_state: jax.Array  # [E, S] likewise
+    won: jax.Array | None = None  # [E] bool: it ended in victory; None where there is none
 
 
 class Perception(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.evaluation import episode_returns
+from jmarl.evaluation import play_episodes
 from jmarl.policies import group_view
 from jmarl.rollout import perceive
 
@@ -35,10 +35,10 @@ def trained(env, updates=60, algorithm="ippo", **ppo):
 
 def score(trainer, state):
     """Mean return of greedy episodes, per agent."""
-    returns = jax.jit(
-        lambda p: episode_returns(trainer.env, trainer.groups, p, jax.random.key(1), 200)
-    )(state.params)
-    return float(returns.mean()) / trainer.env.spec.num_agents
+    seen = jax.jit(lambda p: play_episodes(trainer.env, trainer.groups, p, jax.random.key(1), 200))(
+        state.params
+    )
+    return float(seen.agent_return.mean())
 
 
 def values_of(trainer, state, timestep):

@@ -12,7 +12,7 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.envs.base import Team
 from jmarl.envs.mpe import SCENARIOS
-from jmarl.evaluation import episode_returns
+from jmarl.evaluation import play_episodes
 from jmarl.rollout import shared_reward
 
 TINY = matrix.TINY | {"num_envs": 8, "total_updates": 10}
@@ -77,13 +77,17 @@ def test_learning_rate_decays_to_the_end(spread):
     np.testing.assert_allclose(metrics["charts/learning_rate"], 0.3 * hyper.lr, rtol=1e-5)
 
 
-def test_episodes_are_scored_per_team(spread):
+def test_whole_episodes_are_scored(spread):
     trainer, _, state, _ = spread
-    returns = jax.jit(
-        lambda params: episode_returns(trainer.env, trainer.groups, params, jax.random.key(1), 50)
+    seen = jax.jit(
+        lambda params: play_episodes(trainer.env, trainer.groups, params, jax.random.key(1), 50)
     )(state.params)
-    assert returns.shape == (50, 1)
-    assert -200 < returns.mean() < -30  # a fresh policy is about as good as standing still
+    assert seen.agent_return.shape == (50, 3)
+    assert (seen.length == 25).all()
+    assert seen.won is None
+    assert (
+        -200 < seen.agent_return.sum(1).mean() < -30
+    )  # a fresh policy is about as good as standing still
 
 
 EVERYTHING = list(itertools.product(sorted(SCENARIOS), matrix.ALGORITHMS, matrix.ACTIONS))

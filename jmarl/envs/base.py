@@ -34,6 +34,7 @@ class EnvSpec:
     episode_length: int | None  # steps until truncation; None: the world alone decides
     dialect: str  # whose rules: "mpe2", "onpolicy", "jaxmarl", …
     varying_action_mask: bool = False  # whether TimeStep.action_mask ever differs from action_mask
+    winnable: bool = False  # whether TimeStep.won says who won
 
     @property
     def num_agents(self) -> int:

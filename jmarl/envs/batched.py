@@ -27,6 +27,7 @@ class Outcome(NamedTuple):
     reward: jax.Array  # [N]
     terminated: jax.Array  # [] bool
     truncated: jax.Array  # [] bool
+    won: jax.Array | None = None  # [] bool, if and only if `spec.winnable`
 
 
 class SingleWorld(Protocol):
@@ -54,7 +55,8 @@ class Batched:
         state, view = jax.vmap(self.world.reset)(jax.random.split(key, num_envs))
         never = jnp.zeros(num_envs, bool)
         reward = jnp.zeros((num_envs, self.spec.num_agents), view.obs.dtype)
-        return state, _time_step(view, Outcome(view, reward, never, never))
+        won = never if self.spec.winnable else None
+        return state, _time_step(view, Outcome(view, reward, never, never, won))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         num_envs = action.shape[0]
@@ -92,6 +94,7 @@ def _time_step(view: View, outcome: Outcome) -> TimeStep:
         truncated=outcome.truncated,
         final_obs=outcome.view.obs,
         final_state=outcome.view.state,
+        won=outcome.won,
     )
 
 

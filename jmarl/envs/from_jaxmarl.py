@@ -24,6 +24,7 @@ from jmarl.types import float_dtype
 
 WORLD_STATE = "world_state"  # the key under which SMAX hands out its global state
 BRAX_WORLDS = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
+AGAINST_THE_WORLD = ("HeuristicEnemySMAX", "LearnedPolicyEnemySMAX")  # one team, can win
 TELL = 2  # switch_riddle's action that ends the game
 
 # (environment, state before, joint action, state after) → [] bool: the outcome was decided,
@@ -42,10 +43,16 @@ def _riddle_told(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Ar
     return (in_room & (action == TELL)).any()
 
 
-def _battle_won(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _battle_over(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
     del before, action
-    alive = getattr(after, "state", after).unit_alive  # EnemySMAX wraps SMAX's own state
-    return ~alive[: env.num_allies].any() | ~alive[env.num_allies :].any()
+    allies, enemies = _sides_alive(env, after)
+    return ~allies | ~enemies
+
+
+def _sides_alive(env: Any, state: Any) -> tuple[jax.Array, jax.Array]:
+    """Whether any ally and any enemy lives in SMAX."""
+    alive = getattr(state, "state", state).unit_alive  # EnemySMAX wraps SMAX's own state
+    return alive[: env.num_allies].any(), alive[env.num_allies :].any()
 
 
 def _not_out_of_steps(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
@@ -90,6 +97,7 @@ class JaxMarlWorld:
             episode_length=self._episode_length(),
             dialect="jaxmarl",
             varying_action_mask=self._legal is not None,
+            winnable=self.name in AGAINST_THE_WORLD,
         )
 
     def reset(self, key: jax.Array) -> tuple[Any, View]:
@@ -109,6 +117,7 @@ class JaxMarlWorld:
             reward=reward.astype(float_dtype()),
             terminated=over & decided,
             truncated=over & ~decided,
+            won=over & ~_sides_alive(self.env, after)[1] if self.spec.winnable else None,
         )
 
     def _own_action(self, i: int, action: jax.Array) -> jax.Array:
@@ -154,7 +163,7 @@ def _decided(name: str, env: Any) -> Decided:
     if name == "switch_riddle":
         return _riddle_told
     if "SMAX" in name:
-        return _battle_won
+        return _battle_over
     if name in BRAX_WORLDS:
         return _fallen
     return _not_out_of_steps if hasattr(env, "max_steps") else _always

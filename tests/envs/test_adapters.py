@@ -118,6 +118,8 @@ def test_jaxmarl_smax_masks_dead_units_world_state_and_both_ends():
     # an army that is gone decides the battle; otherwise time ran out
     alive = np.asarray(unreset.state.unit_alive).reshape(60, 8, 2, 3).any(-1)
     np.testing.assert_array_equal(out.terminated, ~alive.all(-1))
+    np.testing.assert_array_equal(out.won, ~alive[..., 1])
+    np.testing.assert_array_equal(out.won, out.reward[..., 0] >= 1.0)  # JaxMARL's own sign of it
     assert out.terminated.any()
     assert out.truncated.any()
 
