@@ -42,7 +42,7 @@ def cell(scenario: str, algorithm: str, actions: str) -> list[Row]:
     for metrics in (first, second):
         if bad := [name for name, value in metrics.items() if not np.isfinite(value)]:
             raise AssertionError(f"{chosen}: {', '.join(bad)} not finite")
-    apart = max(abs(float(v) - 1) for name, v in first.items() if name.startswith("loss/ratio"))
+    apart = max(abs(float(v) - 1) for name, v in first.items() if name.startswith("losses/ratio"))
     if apart > 1e-5 or not np.isfinite(returns).all():
         raise AssertionError(f"{chosen}: ratio differs from 1 by {apart}, returns {returns}")
     case = f"{scenario}/{actions}"

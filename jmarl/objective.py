@@ -71,10 +71,10 @@ class Objective:
         entropy = losses.entropy_bonus(entropy, batch.active, self.agent_reduction)
         total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
         metrics = {
-            "loss/total": total,
-            "loss/policy": policy_loss,
-            "loss/value": value_loss,
-            "loss/entropy": entropy,
+            "losses/total_loss": total,
+            "losses/policy_loss": policy_loss,
+            "losses/value_loss": value_loss,
+            "losses/entropy": entropy,
         }
         return total, metrics | ratio_metrics
 
@@ -94,10 +94,10 @@ class Objective:
         surrogate = losses.clipped_surrogate(ratio, advantage[..., None], hyper.clip_eps).sum(-1)
         joint = log_ratio.sum(-1)
         metrics = {
-            "loss/ratio": losses.masked_mean(ratio.mean(-1), batch.active),
-            "loss/approx_kl": losses.masked_mean(losses.approx_kl(joint), batch.active),
-            "loss/old_approx_kl": losses.masked_mean(losses.old_approx_kl(joint), batch.active),
-            "loss/clip_fraction": losses.masked_mean(
+            "losses/ratio": losses.masked_mean(ratio.mean(-1), batch.active),
+            "losses/approx_kl": losses.masked_mean(losses.approx_kl(joint), batch.active),
+            "losses/old_approx_kl": losses.masked_mean(losses.old_approx_kl(joint), batch.active),
+            "losses/clipfrac": losses.masked_mean(
                 losses.clip_fraction(ratio, hyper.clip_eps).mean(-1), batch.active
             ),
         }

@@ -108,7 +108,7 @@ def train_chunks(
     init_key, eval_key = jax.random.split(jax.random.key(config.seed))
     started = time.perf_counter()
     init, step, score = compile_programs(trainer, hyper, init_key, eval_key, config.eval_episodes)
-    compiled = {"time/compile": time.perf_counter() - started}
+    compiled = {"charts/compile_s": time.perf_counter() - started}
     state = init(init_key)
     untrained = jax.tree.map(jnp.copy, state.params)  # a step takes the memory of its state
     started, done = time.perf_counter(), 0
@@ -126,7 +126,7 @@ def train_chunks(
         entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
         chunk = jax.device_get(updates)
         entry |= {name: float(np.mean([update[name] for update in chunk])) for name in chunk[0]}
-        entry["time/steps_per_s"] = entry["steps"] / (time.perf_counter() - started)
+        entry["charts/SPS"] = entry["steps"] / (time.perf_counter() - started)
         if due or done == config.num_updates:
             entry |= _scores(trainer, score(state.params, eval_key))
         yield entry, state
@@ -159,10 +159,10 @@ def _progress(console: Console) -> Progress:
 
 def _shown(entry: dict[str, Any]) -> str:
     names = {
-        "time/steps_per_s": "{:,.0f} steps/s",
+        "charts/SPS": "{:,.0f} steps/s",
         "eval/return_greedy": "return {:.1f}",
         "eval/win_rate_greedy": "won {:.0%}",
-        "loss/policy": "policy loss {:.3f}",
-        "loss/value": "value loss {:.3f}",
+        "losses/policy_loss": "policy loss {:.3f}",
+        "losses/value_loss": "value loss {:.3f}",
     }
     return "  ".join(form.format(entry[name]) for name, form in names.items() if name in entry)

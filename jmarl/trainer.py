@@ -138,7 +138,7 @@ class Trainer:
             batch = batch._replace(advantage=self.objective.normalised(batch))
         metrics = {
             "train/reward": played.reward.mean(),
-            "loss/explained_variance": losses.explained_variance(known, target),
+            "losses/explained_variance": losses.explained_variance(known, target),
         }
         return batch, metrics
 
@@ -168,5 +168,5 @@ class Trainer:
 
 
 def _named(metrics: Metrics, group: str, alone: bool) -> Metrics:
-    """`loss/policy`, or `loss/policy/adversary` where groups learn apart."""
+    """`losses/policy_loss`, or `losses/policy_loss/adversary` where groups learn apart."""
     return metrics if alone else {f"{name}/{group}": value for name, value in metrics.items()}

@@ -71,7 +71,7 @@ def gradient_step(
     if isinstance(params, dict) and "critic" in params:
         updates = {**updates, "critic": _scaled(updates["critic"], critic_lr_factor)}
     params = jax.tree.map(lambda p, u: p - lr * u, params, updates)
-    return Learner(params, opt_state, value_norm), metrics | {"loss/grad_norm": norm}
+    return Learner(params, opt_state, value_norm), metrics | {"losses/grad_norm": norm}
 
 
 def _scaled(tree: Any, factor: jax.Array | float) -> Any:
@@ -137,7 +137,7 @@ def learn(
         kept = jax.tree.map(lambda old, new: jnp.where(stopped, old, new), learner, after)
         ran = 1.0 - stopped
         # None and values ≤ 0 both mean: never stop
-        over = (target_kl > 0) & (metrics["loss/approx_kl"][-1] > target_kl)
+        over = (target_kl > 0) & (metrics["losses/approx_kl"][-1] > target_kl)
         return (kept, stopped | over), (metrics, ran)
 
     start = (learner, jnp.zeros((), bool))
@@ -148,4 +148,4 @@ def learn(
         return (jnp.where(ran[:, None] > 0, x, 0.0).sum()) / (ran.sum() * num_minibatches)
 
     averaged = {name: mean(x) for name, x in metrics.items()}
-    return learner, averaged | {"loss/epochs": ran.sum()}
+    return learner, averaged | {"losses/epochs": ran.sum()}

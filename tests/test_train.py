@@ -44,7 +44,7 @@ def test_metrics_are_lines_of_json(finished):
     lines = [json.loads(line) for line in (cwd / "mine" / "metrics.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines] == [0, 2, 3]
     assert [line["steps"] for line in lines] == [0, 40, 60]
-    assert {"loss/policy", "loss/value", "time/steps_per_s"} <= set(lines[1])
+    assert {"losses/policy_loss", "losses/value_loss", "charts/SPS"} <= set(lines[1])
     assert "eval/return_greedy" in lines[0]
     assert "eval/return_greedy" in lines[-1]
 

@@ -47,9 +47,9 @@ def equal(a, b):
 def test_ratio_is_one_on_the_first_minibatch(spread):
     _, hyper, state, step = spread
     _, metrics = step(fresh(state), hyper)
-    np.testing.assert_allclose(metrics["loss/ratio"], 1.0, atol=1e-5)
-    np.testing.assert_allclose(metrics["loss/approx_kl"], 0.0, atol=1e-6)
-    assert metrics["loss/clip_fraction"] == 0
+    np.testing.assert_allclose(metrics["losses/ratio"], 1.0, atol=1e-5)
+    np.testing.assert_allclose(metrics["losses/approx_kl"], 0.0, atol=1e-6)
+    assert metrics["losses/clipfrac"] == 0
     assert all(np.isfinite(value) for value in metrics.values())
 
 
@@ -126,7 +126,7 @@ def test_unlike_agents_in_two_teams_train():
     state = jax.jit(trainer.init)(jax.random.key(0))
     after, metrics = jax.jit(trainer.step)(state, hyper)
     for team in ("adversary", "good"):
-        np.testing.assert_allclose(metrics[f"loss/ratio/{team}"], 1.0, atol=1e-5)
+        np.testing.assert_allclose(metrics[f"losses/ratio/{team}"], 1.0, atol=1e-5)
     assert all(np.isfinite(value) for value in metrics.values())
     assert not equal(after.params[0], state.params[0])
     assert not equal(after.params[1], state.params[1])

@@ -99,7 +99,7 @@ def test_minibatches_share_out_every_row_once(shuffle):
 def counting_step(learner, batch):
     """Counts up everything, and reports the count as KL."""
     counted = Learner(*(x + 1 for x in learner))
-    return counted, {"loss/approx_kl": counted.params, "x": counted.params}
+    return counted, {"losses/approx_kl": counted.params, "x": counted.params}
 
 
 @pytest.mark.parametrize(
@@ -120,5 +120,5 @@ def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl,
     # after epoch e the count, and so the KL of the last minibatch, is 2e
     steps = 2 * epochs_run
     np.testing.assert_array_equal(jnp.stack(learner), [steps, 10 + steps, 20 + steps])
-    assert metrics["loss/epochs"] == epochs_run
+    assert metrics["losses/epochs"] == epochs_run
     np.testing.assert_allclose(metrics["x"], (steps + 1) / 2)  # mean of 1 … steps

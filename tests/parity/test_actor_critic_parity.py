@@ -236,11 +236,11 @@ def test_onpolicy_update(kind, recurrent, central, form, x64):
 
     losses = update()
     agree(gradient, onpolicy_params(*gradients_of(nets), policy))
-    for name in ("policy", "value", "entropy"):
-        agree(metrics[f"loss/{name}"], losses[name])
+    for name in ("policy_loss", "value_loss", "entropy"):
+        agree(metrics[f"losses/{name}"], losses[name.removesuffix("_loss")])
     norms = losses["actor_grad_norm"], losses["critic_grad_norm"]
     assert min(norms) > 0.05
-    agree(metrics["loss/grad_norm"], np.hypot(*norms))
+    agree(metrics["losses/grad_norm"], np.hypot(*norms))
     for _ in range(STEPS - 1):
         update()
     agree(after, onpolicy_params(*nets, policy))
@@ -381,8 +381,8 @@ def test_xuance_update(kind, recurrent, central, form, x64):
 
     losses = update()
     agree(gradient, xuance_params(*gradients_of(nets)))
-    for name in ("policy", "value", "entropy", "total", "grad_norm"):
-        agree(metrics[f"loss/{name}"], losses[name])
+    for name in ("policy_loss", "value_loss", "entropy", "total_loss", "grad_norm"):
+        agree(metrics[f"losses/{name}"], losses[name.removesuffix("_loss")])
     assert losses["grad_norm"] > 0.2
     for _ in range(STEPS - 1):
         update()

@@ -265,8 +265,8 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
         float(hyper.huber_delta) if huber else None, clip_value, value_norm, batch["active"],
     )  # fmt: skip
     theirs["total"].backward()
-    for name in ("total", "policy", "value", "entropy"):
-        close(metrics[f"loss/{name}"], theirs[name])
+    for name in ("total_loss", "policy_loss", "value_loss", "entropy"):
+        close(metrics[f"losses/{name}"], theirs[name.removesuffix("_loss")])
     for ours, tensor in zip(gradient, inputs, strict=True):
         np.testing.assert_allclose(ours, tensor.grad.reshape(ours.shape), atol=1e-12)
     if norm:
@@ -317,9 +317,9 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     _, metrics = jax.jit(partial(objective.loss, policy, Hyper(clip_eps=0.1)))(
         params, ValueNorm.create(), batch
     )
-    close(metrics["loss/policy"], surrogate)
-    close(metrics["loss/entropy"], sum(c.entropy() for c in choices).mean())
-    close(metrics["loss/clip_fraction"], ((ratio - 1).abs() > 0.1).double().mean())
+    close(metrics["losses/policy_loss"], surrogate)
+    close(metrics["losses/entropy"], sum(c.entropy() for c in choices).mean())
+    close(metrics["losses/clipfrac"], ((ratio - 1).abs() > 0.1).double().mean())
     _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), batch.perception)
     assert decision.action.shape == (B, N, 2)
     assert (decision.action[::2, :, 0] == 0).all()
@@ -392,7 +392,7 @@ def test_one_full_update_of_ten_epochs(kind, x64):
             max_grad_norm=max_grad_norm, value_norm=torch_core.ValueNorm(dtype=torch.float64),
         )  # fmt: skip
         norms = np.array([entry["grad_norm"] for entry in logged])
-        np.testing.assert_allclose(metrics["loss/grad_norm"], norms, rtol=1e-9)
+        np.testing.assert_allclose(metrics["losses/grad_norm"], norms, rtol=1e-9)
         assert (norms > max_grad_norm).all() == (max_grad_norm < 1)
         expected = convert(model, policy)
         moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), params, expected)
