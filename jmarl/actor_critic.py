@@ -1,6 +1,6 @@
 """MAPPO and IPPO as policies: an actor for each agent's own view, a critic for values."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ class ActorCriticPolicy:
     state_size: int
     space: Space
     shape: Shape = field(default_factory=Shape)
+    critic_hidden: tuple[int, ...] | None = None  # None: as the actor's
     critic_input: CriticInput = "all"
     agent_id: AgentId = "none"
     shared: bool = True
@@ -46,7 +47,7 @@ class ActorCriticPolicy:
 
     @property
     def critic(self) -> Net:
-        return Net(self.shape, 1, self.critic_gain)
+        return Net(self._critic_shape, 1, self.critic_gain)
 
     @property
     def value_head(self) -> tuple[str, ...]:
@@ -77,9 +78,11 @@ class ActorCriticPolicy:
         """Zero states of both GRUs, if there are any."""
         if not self.shape.recurrent:
             return {}
-        width = self.shape.hidden[-1]
-        rows = {"actor": self.num_agents, "critic": self._critic_rows}
-        return {part: jnp.zeros((num_envs, n, width), float_dtype()) for part, n in rows.items()}
+        sizes = {
+            "actor": (self.num_agents, self.shape.hidden[-1]),
+            "critic": (self._critic_rows, self._critic_shape.hidden[-1]),
+        }
+        return {part: jnp.zeros((num_envs, *size), float_dtype()) for part, size in sizes.items()}
 
     def act(
         self,
@@ -171,6 +174,10 @@ class ActorCriticPolicy:
         """A critic of the joint view values all agents alike until their ids tell them apart."""
         alike = self.critic_input != "own" and self.agent_id != "obs" and self.shared
         return 1 if alike else self.num_agents
+
+    @property
+    def _critic_shape(self) -> Shape:
+        return replace(self.shape, hidden=self.critic_hidden or self.shape.hidden)
 
     def _net(self, part: str) -> Net:
         return self.actor if part == "actor" else self.critic

@@ -7,6 +7,7 @@ from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.choices import Ratio
 from jmarl.config import Config, PpoConfig
 from jmarl.envs.base import Env, EnvSpec, Team
+from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 from jmarl.networks.actor_critic import Shape
 from jmarl.objective import Hyper, Objective
@@ -60,6 +61,7 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
             gain=net.gain,
             recurrent=config.recurrent,
         ),
+        critic_hidden=net.critic_hidden,
         critic_input=net.critic_input or ("all" if central else "own"),
         agent_id=net.agent_id,
         shared=net.share != "none",
@@ -73,7 +75,9 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
 
 def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
     """Without the learning rate, which is traced."""
-    return optax.identity() if ppo.optimiser == "sgd" else optax.scale_by_adam(eps=ppo.adam_eps)
+    if ppo.optimiser == "sgd":
+        return optax.trace(ppo.momentum) if ppo.momentum else optax.identity()
+    return optax.scale_by_adam(eps=ppo.adam_eps)
 
 
 def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
@@ -86,6 +90,11 @@ def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
 def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
     """The static program and its traced numbers."""
     env, ppo = make_env(config), config.ppo
+    if config.algorithm == "ppo" and env.spec.num_agents > 1:
+        raise ConfigError(
+            f"algorithm='ppo' is for worlds of one agent; {config.env} has "
+            f"{env.spec.num_agents}: choose ippo, mappo or mat."
+        )
     trainer = Trainer(
         env=env,
         groups=make_groups(config, env.spec),
@@ -106,6 +115,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
             agent_reduction=ppo.agent_reduction,
             advantage_norm=ppo.advantage_norm,
             advantage_eps=ppo.advantage_eps,
+            advantage_ddof=ppo.advantage_ddof,
         ),
         time_limit=ppo.time_limit,
         share=ppo.reward,
@@ -115,6 +125,8 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         optimiser=make_optimiser(ppo),
         clip_apart=ppo.clip_apart and not config.transformer,
         stop_on_kl=ppo.target_kl > 0,
+        normalise_obs=ppo.normalise_obs,
+        normalise_reward=ppo.normalise_reward,
     )
     traced = {name: getattr(ppo, name) for name in Hyper.__dataclass_fields__}
     return trainer, Hyper(**traced)

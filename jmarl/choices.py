@@ -4,7 +4,7 @@ read without loading it."""
 from typing import Literal
 
 Transformer = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
-ActorCritic = Literal["mappo", "ippo", "rmappo", "rippo"]
+ActorCritic = Literal["mappo", "ippo", "rmappo", "rippo", "ppo"]
 Algorithm = Literal[Transformer, ActorCritic]
 
 # networks

@@ -57,6 +57,9 @@ class NetConfig(Section):
     hidden: tuple[int, ...] = Field(
         default=(64, 64), min_length=1, description="mappo, ippo: widths of the representation"
     )
+    critic_hidden: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="mappo, ippo: the critic's, if others than hidden"
+    )
     head_hidden: tuple[int, ...] = Field(
         default=(), description="mappo, ippo: widths between agent id and output"
     )
@@ -95,6 +98,7 @@ class PpoConfig(Section):
     lr_end_factor: float = Field(default=0.0, ge=0, le=1, description="part of lr at the end")
     optimiser: Optimiser = Field(default="adam", description="what follows gradients")
     adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="of sgd")
     returns: Returns = Field(default="gae", description="how advantages are counted")
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")
@@ -136,13 +140,22 @@ class PpoConfig(Section):
         default="batch", description="over what advantages are normalised"
     )
     advantage_eps: float = Field(default=1e-5, gt=0, description="added to their deviation")
+    advantage_ddof: Literal[0, 1] = Field(
+        default=0, description="1: their deviation as torch's std has it"
+    )
     agent_reduction: Reduction = Field(
         default="mean", description="over agents: mean, or XuanCe's sum"
     )
     time_limit: TimeLimit = Field(default="bootstrap", description="what a time limit means to GAE")
     reward: RewardShare = Field(default="team_mean", description="whose reward an agent is paid")
     target_kl: float = Field(
-        default=0.0, description="stop a batch's epochs beyond this KL; 0: never"
+        default=0.0, description="stop a batch's epochs beyond this KL; 0 or less: never"
+    )
+    normalise_obs: bool = Field(
+        default=False, description="observations in running units, within ±10"
+    )
+    normalise_reward: bool = Field(
+        default=False, description="rewards in units of their discounted sum's, within ±10"
     )
 
 
@@ -162,7 +175,9 @@ class Config(Section):
     total_steps: int = Field(default=550_000, ge=1, description="budget in steps of single worlds")
     total_updates: int | None = Field(default=None, ge=1, description="budget in updates instead")
     seed: int = Field(default=0, ge=0, description="of everything random")
-    eval_every: int = Field(default=25, ge=1, description="updates between evaluations")
+    eval_every: int | None = Field(
+        default=None, ge=1, description="updates between evaluations; None: 25, of ppo a 150th"
+    )
     eval_episodes: int = Field(default=1024, ge=1, description="episodes per evaluation, greedy")
     log_every: int = Field(default=10, ge=1, description="updates between lines of metrics")
     run_dir: Path | None = Field(default=None, description="where results go; None: runs/<name>")
@@ -179,6 +194,11 @@ class Config(Section):
     @property
     def num_updates(self) -> int:
         return self.total_updates or self.total_steps // self.steps_per_update
+
+    @property
+    def updates_between_evaluations(self) -> int:
+        seldom = max(1, self.num_updates // 150) if self.algorithm == "ppo" else 25
+        return self.eval_every or seldom
 
     @property
     def transformer(self) -> bool:
@@ -260,10 +280,62 @@ def read_preset(path: Path) -> dict[str, Any]:
     return loaded
 
 
+# Where an algorithm's own defaults are others than those above. Continuous PPO's are its seed's,
+# with 16 worlds where that has one.
+OWN_DEFAULTS: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "env": "gymnax/Pendulum-v1",
+        "num_envs": 16,
+        "rollout_length": 128,
+        "total_steps": 500_000,
+        "eval_episodes": 50,
+        "net": {
+            "activation": "tanh",
+            "input_norm": False,
+            "layer_norm": False,
+            "gain": 2**0.5,
+        },
+        "ppo": {
+            "lr": 3e-4,
+            "gamma": 0.99,
+            "epochs": 10,
+            "num_minibatches": 32,
+            "shuffle": "rows",
+            "value_coef": 0.5,
+            "entropy_coef": 0.0,
+            "max_grad_norm": 0.5,
+            "value_loss": "squared",
+            "value_norm": "none",
+            "advantage_norm": "minibatch",
+            "advantage_eps": 1e-8,
+            "advantage_ddof": 1,
+            "target_kl": 0.02,
+            "normalise_obs": True,
+            "normalise_reward": True,
+        },
+    },
+}
+
+
+def with_own_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Under the given values those that their algorithm has of its own."""
+    own = OWN_DEFAULTS.get(str(values.get("algorithm")), {})
+    return _merged(own, values)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(below[key], above[key])
+        for key in below.keys() & above.keys()
+        if isinstance(below[key], dict) and isinstance(above[key], dict)
+    }
+    return below | above | both
+
+
 def build(values: dict[str, Any]) -> Config:
     """A checked configuration; the first fault is named in one sentence."""
     try:
-        config = Config(**values)
+        config = Config(**with_own_defaults(values))
     except pydantic.ValidationError as error:
         raise _explained(error.errors()[0]) from None
     except TypeError as error:

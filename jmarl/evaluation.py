@@ -9,6 +9,7 @@ from jax import lax
 
 from jmarl.envs.base import Env
 from jmarl.errors import ConfigError
+from jmarl.normalize import UNCHANGED, Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all, perceive
 
@@ -28,8 +29,9 @@ def play_episodes(
     key: jax.Array,
     episodes: int,
     deterministic: bool = True,
+    norms: Normalisers = UNCHANGED,
 ) -> Episodes:
-    """One episode of each of `episodes` worlds, side by side."""
+    """One episode of each of `episodes` worlds, side by side; the statistics stand still."""
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")
@@ -39,7 +41,7 @@ def play_episodes(
         memory, state, timestep, seen, running = carry
         act_key, step_key = jax.random.split(key)
         memory, _, action = act_all(
-            env.spec, groups, params, memory, act_key, perceive(timestep), deterministic
+            env.spec, groups, params, memory, act_key, perceive(timestep, norms), deterministic
         )
         state, timestep = env.step(step_key, state, action)
         won = None if timestep.won is None else seen.won + running * timestep.won

@@ -1,6 +1,6 @@
 """Running statistics: of value targets (ValueNorm, PopArt), of observations and of rewards."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,5 +84,58 @@ class RunningMoments(struct.PyTreeNode):
         )
 
     def normalise(self, x: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
-        """(x - μ)/√(σ² + ε), within ±clip."""
-        return jnp.clip((x - self.mean) / jnp.sqrt(self.variance + eps), -clip, clip)
+        """(x - μ)/√(σ² + ε), within ±clip; `x` may have further leading axes."""
+        leading = (1,) * (x.ndim - self.mean.ndim)
+        mean, variance = (m.reshape(leading + m.shape) for m in (self.mean, self.variance))
+        return jnp.clip((x - mean) / jnp.sqrt(variance + eps), -clip, clip)
+
+
+class RewardScale(struct.PyTreeNode):
+    """Rewards in units of the deviation of their discounted sum; the mean stays, for shifting it
+    would change what is best. As gymnasium's NormalizeReward: an episode that was only cut short
+    runs on, and the reward of a true end begins the next sum."""
+
+    running: jax.Array  # [E, N] Σ γᵏ·r so far
+    moments: RunningMoments  # [] of `running`, over all worlds, agents and steps
+
+    @classmethod
+    def create(cls, num_envs: int, num_agents: int) -> "RewardScale":
+        return cls(jnp.zeros((num_envs, num_agents)), RunningMoments.create(()))
+
+    def update(
+        self, reward: jax.Array, terminated: jax.Array, gamma: jax.Array | float
+    ) -> "RewardScale":
+        going_on = 1.0 - terminated.astype(reward.dtype)
+        running = self.running * gamma * going_on[:, None] + reward
+        return RewardScale(running, self.moments.update(running.reshape(-1)))
+
+    def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
+        return jnp.clip(reward / jnp.sqrt(self.moments.variance + eps), -clip, clip)
+
+
+class Normalisers(NamedTuple):
+    """What stands between the worlds and the learner; None: nothing."""
+
+    obs: RunningMoments | None = None  # [N, O], merged over the worlds at every step
+    reward: RewardScale | None = None
+
+    def seen(self, obs: jax.Array) -> jax.Array:
+        """[…, N, O] as the policy sees them."""
+        return obs if self.obs is None else self.obs.normalise(obs)
+
+    def paid(self, reward: jax.Array) -> jax.Array:
+        """[E, N] as the learner counts them."""
+        return reward if self.reward is None else self.reward.normalise(reward)
+
+    def observe(self, obs: jax.Array) -> "Normalisers":
+        return self if self.obs is None else self._replace(obs=self.obs.update(obs))
+
+    def reward_observed(
+        self, reward: jax.Array, terminated: jax.Array, gamma: jax.Array | float
+    ) -> "Normalisers":
+        if self.reward is None:
+            return self
+        return self._replace(reward=self.reward.update(reward, terminated, gamma))
+
+
+UNCHANGED = Normalisers()

@@ -10,13 +10,15 @@ from jax import lax
 
 from jmarl.choices import RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
+from jmarl.normalize import Normalisers
 from jmarl.policies import Group, group_view, merge, pick
-from jmarl.types import Decision, Perception, TimeStep, Transition
+from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
 
-def perceive(timestep: TimeStep) -> Perception:
+def perceive(timestep: TimeStep, norms: Normalisers) -> Perception:
     begun = (timestep.terminated | timestep.truncated).astype(timestep.obs.dtype)
-    return Perception(timestep.obs, timestep.state, timestep.action_mask, begun)
+    obs = norms.seen(timestep.obs)
+    return Perception(obs, timestep.state, timestep.action_mask, begun)
 
 
 def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) -> jax.Array:
@@ -55,26 +57,28 @@ def act_all(
 def rollout(
     env: Env,
     groups: Sequence[Group],
-    params: Sequence[Any],
-    memory: tuple[Any, ...],
-    env_state: Any,
-    timestep: TimeStep,
+    state: State,
     key: jax.Array,
     length: int,
     share: RewardShare,
-) -> tuple[tuple[tuple[Any, ...], Any, TimeStep], list[Transition]]:
-    """The state after `length` steps, and per group its transitions `[T, E, …]`."""
-    spec = env.spec
+    gamma: jax.Array | float,
+) -> tuple[State, list[Transition]]:
+    """The state after `length` steps, and per group its transitions `[T, E, …]`. Statistics learn
+    of every step before anything is normalised by them."""
+    spec, params = env.spec, state.params
 
     def step(carry: tuple, key: jax.Array) -> tuple:
-        memory, env_state, timestep = carry
+        memory, env_state, timestep, norms = carry
         act_key, step_key, value_key = jax.random.split(key, 3)
-        seen = perceive(timestep)
+        seen = perceive(timestep, norms)
         memory, decisions, action = act_all(spec, groups, params, memory, act_key, seen)
         env_state, after = env.step(step_key, env_state, action)
-        going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
-        final = Perception(after.final_obs, after.final_state, after.action_mask, going_on)
         reward = shared_reward(after.reward, spec.teams, share)
+        norms = norms.observe(after.obs).reward_observed(reward, after.terminated, gamma)
+        going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
+        final_obs = norms.seen(after.final_obs)
+        final = Perception(final_obs, after.final_state, after.action_mask, going_on)
+        counted = norms.paid(reward)
         transitions = []
         for i, group in enumerate(groups):
             mine, last = pick(group.agents), group_view(spec, group.agents, final)
@@ -90,12 +94,17 @@ def rollout(
                     perception=group_view(spec, group.agents, seen),
                     decision=decisions[i],
                     active=timestep.active[:, mine].astype(after.reward.dtype),
-                    reward=reward[:, mine],
+                    reward=counted[:, mine],
+                    paid=reward[:, mine],
                     terminated=after.terminated,
                     truncated=after.truncated,
                     final_value=final_value,
                 )
             )
-        return (memory, env_state, after), transitions
+        return (memory, env_state, after, norms), transitions
 
-    return lax.scan(step, (memory, env_state, timestep), jax.random.split(key, length))
+    start = (state.memory, state.env, state.timestep, state.normalisers)
+    end, played = lax.scan(step, start, jax.random.split(key, length))
+    memory, env_state, timestep, norms = end
+    after = state.replace(memory=memory, env=env_state, timestep=timestep, normalisers=norms)
+    return after, played

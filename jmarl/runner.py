@@ -19,6 +19,7 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import Config, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.evaluation import Episodes, play_episodes
+from jmarl.normalize import Normalisers
 from jmarl.objective import Hyper
 from jmarl.trainer import Trainer
 from jmarl.types import State
@@ -86,8 +87,8 @@ def compile_programs(
     """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
     first updates run already; its first call waits for it."""
 
-    def score(params: tuple[Any, ...], key: jax.Array) -> Episodes:
-        return play_episodes(trainer.env, trainer.groups, params, key, episodes)
+    def score(params: tuple[Any, ...], norms: Normalisers, key: jax.Array) -> Episodes:
+        return play_episodes(trainer.env, trainer.groups, params, key, episodes, norms=norms)
 
     init = jax.jit(trainer.init).trace(init_key)
     state = init.out_info
@@ -96,7 +97,9 @@ def compile_programs(
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(init.lower().compile, unoptimised)
     step = jax.jit(trainer.step, donate_argnums=0).lower(state, hyper).compile()
-    compiled_score = pool.submit(jax.jit(score).lower(state.params, eval_key).compile)
+    compiled_score = pool.submit(
+        jax.jit(score).lower(state.params, state.normalisers, eval_key).compile
+    )
     pool.shutdown(wait=False)
     return compiled_init.result(), step, lambda *given: compiled_score.result()(*given)
 
@@ -110,7 +113,8 @@ def train_chunks(
     init, step, score = compile_programs(trainer, hyper, init_key, eval_key, config.eval_episodes)
     compiled = {"charts/compile_s": time.perf_counter() - started}
     state = init(init_key)
-    untrained = jax.tree.map(jnp.copy, state.params)  # a step takes the memory of its state
+    # copied, for a step takes the memory of its state
+    untrained = jax.tree.map(jnp.copy, (state.params, state.normalisers))
     started, done = time.perf_counter(), 0
     while done < config.num_updates:
         length = min(config.log_every, config.num_updates - done)
@@ -119,16 +123,19 @@ def train_chunks(
             state, metrics = step(state, hyper)
             updates.append(metrics)
         if not done:
-            before = _scores(trainer, score(untrained, eval_key))
+            before = _scores(trainer, score(*untrained, eval_key))
             yield {"update": 0, "steps": 0} | before | compiled, state
-        due = done // config.eval_every < (done + length) // config.eval_every
+        due = (
+            done // config.updates_between_evaluations
+            < (done + length) // config.updates_between_evaluations
+        )
         done += length
         entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
         chunk = jax.device_get(updates)
         entry |= {name: float(np.mean([update[name] for update in chunk])) for name in chunk[0]}
         entry["charts/SPS"] = entry["steps"] / (time.perf_counter() - started)
         if due or done == config.num_updates:
-            entry |= _scores(trainer, score(state.params, eval_key))
+            entry |= _scores(trainer, score(state.params, state.normalisers, eval_key))
         yield entry, state
 
 

@@ -16,8 +16,19 @@ def parse(arguments: list[str]) -> Config:
     preset = {}
     if given and not given[0].startswith("-"):
         preset = read_preset(Path(given.pop(0)))
+    if algorithm := _typed("--algorithm", given):
+        preset = {**preset, "algorithm": algorithm}  # its own defaults are then the ones shown
     prog = "python -m jmarl.train [PRESET.yaml]"
     return build(read_options(build(preset), prog, given))
+
+
+def _typed(option: str, arguments: list[str]) -> str | None:
+    """What follows an option on the command line, before the line is read as a whole."""
+    for i, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else next(iter(arguments[i + 1 :]), None)
+    return None
 
 
 def main() -> None:

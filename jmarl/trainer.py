@@ -12,12 +12,12 @@ import optax
 from jmarl import losses
 from jmarl.choices import Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
-from jmarl.normalize import ValueNorm
+from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
 from jmarl.rollout import perceive, rollout
-from jmarl.types import Batch, Metrics, State, Transition
+from jmarl.types import Batch, Metrics, State, TimeStep, Transition
 from jmarl.update import Learner, chunks, gradient_step, learn, scheduled
 
 
@@ -42,6 +42,8 @@ class Trainer:
     lr_end_factor: float = 0.0
     clip_apart: bool = False  # a gradient clip each for actor and critic
     stop_on_kl: bool = False
+    normalise_obs: bool = False
+    normalise_reward: bool = False
     optimiser: optax.GradientTransformation = field(
         default_factory=lambda: optax.scale_by_adam(eps=1e-5)
     )
@@ -58,23 +60,30 @@ class Trainer:
             memory=tuple(group.policy.memory(self.num_envs) for group in self.groups),
             env=env_state,
             timestep=timestep,
+            normalisers=self._normalisers(timestep),
             key=key,
             update=jnp.zeros((), jnp.int32),
         )
 
+    def _normalisers(self, timestep: TimeStep) -> Normalisers:
+        """They have seen the first observations."""
+        _, agents, size = timestep.obs.shape
+        return Normalisers(
+            obs=RunningMoments.create((agents, size)) if self.normalise_obs else None,
+            reward=RewardScale.create(self.num_envs, agents) if self.normalise_reward else None,
+        ).observe(timestep.obs)
+
     def step(self, state: State, hyper: Hyper) -> tuple[State, Metrics]:
         """One update: `rollout_length` steps of all worlds, then `epochs` over them."""
         key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
-        (memory, env_state, timestep), played = rollout(
+        after, played = rollout(
             self.env,
             self.groups,
-            state.params,
-            state.memory,
-            state.env,
-            state.timestep,
+            state,
             play_key,
             self.rollout_length,
             self.share,
+            hyper.gamma,
         )
         lr = scheduled(
             hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
@@ -82,9 +91,11 @@ class Trainer:
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
             policy = group.policy
-            seen = group_view(self.env.spec, group.agents, perceive(timestep))
+            seen = group_view(
+                self.env.spec, group.agents, perceive(after.timestep, after.normalisers)
+            )
             last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
-            last_value = policy.value(state.params[i], last_key, memory[i], seen)
+            last_value = policy.value(state.params[i], last_key, after.memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
             if self.chunk_length:
@@ -93,13 +104,10 @@ class Trainer:
             learners.append(learner)
             metrics |= _named(known | learned, group.name, alone=len(self.groups) == 1)
         params, opt_state, value_norm = zip(*learners, strict=True)
-        after = State(
+        after = after.replace(
             params=params,
             opt_state=opt_state,
             value_norm=value_norm,
-            memory=memory,
-            env=env_state,
-            timestep=timestep,
             key=key,
             update=state.update + 1,
         )
@@ -137,7 +145,7 @@ class Trainer:
         if self.objective.advantage_norm == "batch":
             batch = batch._replace(advantage=self.objective.normalised(batch))
         metrics = {
-            "train/reward": played.reward.mean(),
+            "train/reward": played.paid.mean(),
             "losses/explained_variance": losses.explained_variance(known, target),
         }
         return batch, metrics

@@ -63,7 +63,8 @@ class Transition(NamedTuple):
     perception: Perception
     decision: Decision
     active: jax.Array  # [E, N] float: 1 where the agent acted
-    reward: jax.Array  # [E, N]
+    reward: jax.Array  # [E, N] as it is learned from, normalised if rewards are
+    paid: jax.Array  # [E, N] as the world gave it
     terminated: jax.Array  # [E] bool
     truncated: jax.Array  # [E] bool
     final_value: jax.Array  # [E, N] of the final observation where truncated, else 0
@@ -94,6 +95,7 @@ class State(struct.PyTreeNode):
     memory: tuple[Any, ...]
     env: Any
     timestep: TimeStep
+    normalisers: Any  # of observations and rewards
     key: jax.Array
     update: jax.Array  # [] int32: updates done
 

@@ -44,7 +44,7 @@ def score(trainer, state):
 def values_of(trainer, state, timestep):
     """[E, N] in the rewards' own units."""
     policy, env = trainer.groups[0].policy, trainer.env
-    seen = group_view(env.spec, trainer.groups[0].agents, perceive(timestep))
+    seen = group_view(env.spec, trainer.groups[0].agents, perceive(timestep, state.normalisers))
     value = jax.jit(policy.value)(state.params[0], jax.random.key(2), policy.memory(1), seen)
     if trainer.objective.value_norm == "none":
         return np.asarray(value)
@@ -76,7 +76,7 @@ def test_a_reward_to_come_is_discounted(returns):
 
 @pytest.mark.parametrize(
     ("env", "ppo"),
-    [("probe/action", {"optimiser": "sgd", "lr": 0.5}), ("probe/context", {})],
+    [("probe/action", {"optimiser": "sgd", "momentum": 0.0, "lr": 0.5}), ("probe/context", {})],
 )
 def test_the_paid_action_is_found(env, ppo):
     trainer, state = trained(env, **ppo)

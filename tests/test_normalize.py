@@ -1,12 +1,15 @@
 """Running statistics against torch and numpy."""
 
+from typing import ClassVar
+
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
 import torch_core
 
-from jmarl.normalize import RunningMoments, ValueNorm, popart_rescale
+from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm, popart_rescale
 
 
 def test_value_norm_over_sequential_updates(x64):
@@ -71,3 +74,107 @@ def test_running_moments_equal_those_of_all_rows(x64):
     np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-10)
     far = jnp.full((4,), 1e6)
     np.testing.assert_array_equal(moments.normalise(far), 10.0)
+
+
+class Recorded(gym.vector.VectorEnv):
+    """Replays a stream. After an end gymnasium gives one row more, without reward: its way of
+    resetting. Here all worlds end together, so that row can be left out for our side."""
+
+    metadata: ClassVar = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+
+    def __init__(self, obs, reward, terminated, truncated):
+        self.rows, self.t = (obs, reward, terminated, truncated), 0
+        self.num_envs = obs.shape[1]
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, obs.shape[2:], np.float64)
+        self.observation_space = gym.vector.utils.batch_space(
+            self.single_observation_space, self.num_envs
+        )
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.rows[0][0], {}
+
+    def step(self, actions):
+        self.t += 1
+        obs, reward, terminated, truncated = (column[self.t] for column in self.rows)
+        return obs, reward, terminated, truncated, {}
+
+
+def recorded_stream(rng, length=60, worlds=4):
+    """Rows with gymnasium's extra one after each end; also which rows are real."""
+    obs = rng.normal(2, 3, size=(length, worlds, 5))
+    reward = rng.normal(1, 4, size=(length, worlds))
+    terminated, truncated = np.zeros((2, length, worlds), bool)
+    terminated[[7, 30]] = truncated[[15, 44]] = True
+    real = np.ones(length, bool)
+    real[[8, 31, 16, 45]] = False
+    reward[~real] = 0
+    return (obs, reward, terminated, truncated), real
+
+
+def test_observations_and_rewards_are_normalised_as_by_gymnasium(x64):
+    """Terminations and truncations included. The rewards' γ is the trainer's, not always 0.99."""
+    (obs, reward, terminated, truncated), real = recorded_stream(np.random.default_rng(3))
+    worlds, gamma = obs.shape[1], 0.9
+    theirs = gym.wrappers.vector.NormalizeReward(
+        Recorded(obs, reward, terminated, truncated), gamma=gamma
+    )
+    theirs.reset()
+    norms = Normalisers(None, RewardScale.create(worlds, 1))
+    for t in range(1, len(obs)):
+        _, expected, *_ = theirs.step(None)
+        if real[t]:
+            paid = jnp.asarray(reward[t])[:, None]
+            norms = norms.reward_observed(paid, jnp.asarray(terminated[t]), gamma)
+            # gymnasium sums in float32
+            np.testing.assert_allclose(norms.paid(paid)[:, 0], expected, rtol=1e-5)
+    assert not truncated[:, 0][~real].any()
+
+    theirs = gym.wrappers.vector.NormalizeObservation(Recorded(obs, reward, terminated, truncated))
+    norms = Normalisers(RunningMoments.create((1, 5)), None)
+    for t in range(len(obs)):
+        expected = theirs.step(None)[0] if t else theirs.reset()[0]
+        seen = jnp.asarray(obs[t])[:, None]
+        norms = norms.observe(seen)
+        np.testing.assert_allclose(norms.seen(seen)[:, 0], expected.clip(-10, 10), rtol=1e-5)
+
+
+class RecordedAlone(gym.Env):
+    """One world's rewards and ends."""
+
+    def __init__(self, reward, terminated, truncated):
+        self.rows, self.t = (reward, terminated, truncated), -1
+
+    def step(self, action):
+        self.t += 1
+        reward, terminated, truncated = (column[self.t] for column in self.rows)
+        return 0, reward, terminated, truncated, {}
+
+
+def test_rewards_of_one_world_with_ends_at_random(x64):
+    rng = np.random.default_rng(4)
+    reward = rng.normal(1, 4, size=50)
+    terminated, truncated = rng.random(size=(2, 50)) < 0.1
+    theirs = gym.wrappers.NormalizeReward(RecordedAlone(reward, terminated, truncated), gamma=0.97)
+    scale = RewardScale.create(1, 1)
+    for t in range(50):
+        _, expected, *_ = theirs.step(None)
+        paid = jnp.asarray(reward[t]).reshape(1, 1)
+        scale = scale.update(paid, jnp.asarray(terminated[t : t + 1]), 0.97)
+        np.testing.assert_allclose(scale.normalise(paid)[0, 0], np.clip(expected, -10, 10))
+    assert terminated.any()
+    assert truncated.any()
+
+
+def test_rewards_far_out_are_cut():
+    scale = RewardScale.create(2, 1)
+    np.testing.assert_array_equal(scale.normalise(jnp.full((2, 1), 1e6)), 10.0)
+
+
+def test_without_normalisers_nothing_changes():
+    norms = Normalisers()
+    obs, reward = jnp.full((2, 1, 3), 50.0), jnp.full((2, 1), 50.0)
+    after = norms.observe(obs).reward_observed(reward, jnp.zeros(2, bool), 0.9)
+    assert after == norms
+    np.testing.assert_array_equal(after.seen(obs), obs)
+    np.testing.assert_array_equal(after.paid(reward), reward)

@@ -88,6 +88,7 @@ FAMILIES = {
     "gymnax": "jmarl.envs.from_gymnax",
     "playground": "jmarl.envs.from_brax",
     "brax": "jmarl.envs.from_brax",
+    "dm_control": "jmarl.envs.from_brax",
 }
 
 

@@ -1,10 +1,12 @@
-"""MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`.
+"""MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`. Playground
+has the tasks of the DM Control Suite, so `dm_control/<domain>/<task>` names them too.
 
 Both give `reset(key) -> state` and `step(state, action) -> state` with `obs`, `reward` and `done`;
 `done` is a true end. The time limit is kept here.
 """
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,9 +85,24 @@ def require(extra: str, name: str) -> None:
         )
 
 
+def playground_name(name: str, task: str) -> str:
+    """`dm_control/cartpole/balance` → `CartpoleBalance`, as Playground calls the same task."""
+    parts = task.split("/")
+    if len(parts) != 2 or not all(re.fullmatch(r"[a-z][a-z0-9_]*", part) for part in parts):
+        raise ConfigError(
+            f"environment {name!r} is malformed: write dm_control/DOMAIN/TASK, such as "
+            "dm_control/cartpole/balance."
+        )
+    named = {"ball_in_cup/catch": "BallInCup", "point_mass/easy": "PointMass"}  # only these differ
+    return named.get(task, "".join(word.capitalize() for word in re.split("[/_]", task)))
+
+
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     """Option: `episode_length`."""
     family = name.partition("/")[0]
+    if family == "dm_control":
+        family, world = "playground", playground_name(name, world)
+        name = f"playground/{world}"
     require(family, name)
     check_known(f"option of {name}", options, ["episode_length"])
     load = _load_playground if family == "playground" else _load_brax
