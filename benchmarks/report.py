@@ -62,11 +62,16 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, li
     return times
 
 
-def arguments(description: str | None, name: str) -> argparse.Namespace:
-    """--quick and --json, as every benchmark has them."""
+def arguments(
+    description: str | None,
+    name: str,
+    further: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+) -> argparse.Namespace:
+    """--quick and --json, as every benchmark has them; `further` adds a benchmark's own."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--quick", action="store_true", help="fewer sizes; ends within two minutes")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the figures go")
+    further(parser)
     options = parser.parse_args()
     if options.json is None:
         options.json = RESULTS / (f"{name}_quick.json" if options.quick else f"{name}.json")
@@ -92,8 +97,9 @@ def meta() -> dict[str, Any]:
     }
 
 
-def write(path: Path, rows: list[Row]) -> None:
-    path.write_text(json.dumps({"rows": [row._asdict() for row in rows], "meta": meta()}, indent=1))
+def write(path: Path, rows: list[Row], **further: Any) -> None:
+    figures = {"rows": [row._asdict() for row in rows], "meta": meta(), **further}
+    path.write_text(json.dumps(figures, indent=1))
     console.print(f"figures: {path}")
 
 
