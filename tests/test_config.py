@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.train import parse
@@ -55,6 +56,9 @@ def test_no_arguments_give_the_defaults():
         ({"total_steps": 10}, ["total_steps=10", "3200"]),
         ({"net": {"encode_state": True}}, ["net.encode_state=True", "blind"]),
         ({1: 2}, ["keys must be names"]),
+        ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
+        ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),
+        ({"algorithm": "ppo", "total_steps": 2000}, ["total_steps=2000", "2048"]),
     ],
 )
 def test_refusals_name_the_key_and_the_value(values, words):
@@ -97,3 +101,16 @@ def test_presets_that_are_none(text, words, tmp_path):
 def test_wild_values_are_built_or_refused_never_more(values):
     with contextlib.suppress(ConfigError):  # any other exception fails the test
         build(values)
+
+
+def test_an_algorithm_brings_its_own_defaults_under_what_is_given():
+    config = build({"algorithm": "ppo", "ppo": {"gamma": 0.5}, "net": {"hidden": [8]}})
+    assert (config.ppo.gamma, config.net.hidden) == (0.5, (8,))
+    assert (config.ppo.target_kl, config.net.activation) == (0.02, "tanh")
+    assert build({}).ppo.target_kl == 0
+    assert config.updates_between_evaluations == config.num_updates // 150
+
+
+def test_ppo_is_refused_where_several_play():
+    with pytest.raises(ConfigError, match="simple_spread has 3: choose ippo"):
+        make_trainer(build({"algorithm": "ppo", "env": "mpe/simple_spread"}))

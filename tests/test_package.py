@@ -87,6 +87,8 @@ def test_wheel_holds_every_module(tmp_path):
         ("jaxmarl/overcooked", {"layout": "cramped"}, ["cramped_room"]),
         ("jaxmarl/coin_game", {"num_agents": 3}, ["num_agents"]),
         ("jaxmarl/switch_riddle", {"num_agents": 2}, ["minimum number of agents"]),
+        ("dm_control/cartpole", {}, ["'dm_control/cartpole'", "dm_control/DOMAIN/TASK"]),
+        ("dm_control/Cartpole/../x", {}, ["dm_control/DOMAIN/TASK"]),
         ("jaxmarl/storm", {}, ["one observation array per agent"]),
     ],
 )

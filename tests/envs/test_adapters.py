@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jmarl
+from jmarl.envs.from_brax import playground_name
 from jmarl.spaces import Box, Discrete
 
 pytestmark = pytest.mark.usefixtures("foreign")
@@ -213,3 +214,16 @@ def test_mabrax():
     env, *_, out, _ = follow("jaxmarl/hopper_3x1", 5, 2, episode_length=4)
     check_shapes(env, out, 5, 2)
     np.testing.assert_array_equal(np.flatnonzero(out.truncated[:, 0]), [3])
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("cartpole/balance", "CartpoleBalance"),
+        ("acrobot/swingup_sparse", "AcrobotSwingupSparse"),
+        ("swimmer/swimmer6", "SwimmerSwimmer6"),
+        ("ball_in_cup/catch", "BallInCup"),
+    ],
+)
+def test_tasks_of_the_control_suite_have_playgrounds_names(task, name):
+    assert playground_name(f"dm_control/{task}", task) == name
