@@ -90,7 +90,7 @@ class ActorCriticPolicy:
         key: jax.Array,
         memory: dict[str, jax.Array],
         seen: Perception,
-        deterministic: bool = False,
+        deterministic: bool | jax.Array = False,
     ) -> tuple[dict[str, jax.Array], Decision]:
         """`Decision.context` is the memory as it was before."""
         logits, actor_state = self._step("actor", params, memory, seen)

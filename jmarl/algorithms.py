@@ -125,6 +125,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
         optimiser=make_optimiser(ppo),
         clip_apart=ppo.clip_apart and not config.transformer,
         stop_on_kl=ppo.target_kl > 0,
+        skip_nonfinite=config.on_nonfinite == "skip",
         normalise_obs=ppo.normalise_obs,
         normalise_reward=ppo.normalise_reward,
     )

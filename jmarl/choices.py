@@ -26,6 +26,9 @@ TimeLimit = Literal["bootstrap", "terminal", "zero_gae"]
 ValueLoss = Literal["huber", "squared"]
 ValueScaling = Literal["none", "valuenorm", "popart"]
 
+# running
+NonFinite = Literal["stop", "skip"]
+
 # optimisation
 Optimiser = Literal["adam", "sgd"]
 Schedule = Literal["constant", "linear", "floor"]

@@ -15,6 +15,7 @@ from jmarl.choices import (
     Algorithm,
     Components,
     CriticInput,
+    NonFinite,
     Optimiser,
     Ratio,
     Reduction,
@@ -180,7 +181,20 @@ class Config(Section):
     )
     eval_episodes: int = Field(default=1024, ge=1, description="episodes per evaluation, greedy")
     log_every: int = Field(default=10, ge=1, description="updates between lines of metrics")
+    checkpoint_every: int | None = Field(
+        default=None, ge=1, description="updates between checkpoints; None: with evaluations"
+    )
+    keep_checkpoints: int = Field(
+        default=3, ge=1, description="latest checkpoints kept; the best is kept besides"
+    )
+    on_nonfinite: NonFinite = Field(
+        default="stop", description="when a loss is NaN or infinite: stop, or skip the update"
+    )
     run_dir: Path | None = Field(default=None, description="where results go; None: runs/<name>")
+    resume: Path | None = Field(default=None, description="continue the run in this directory")
+    tensorboard: bool = Field(default=True, description="write curves for TensorBoard")
+    wandb: bool = Field(default=False, description="write curves to Weights & Biases")
+    quiet: bool = Field(default=False, description="show nothing but the outcome")
     compilation_cache: bool = Field(
         default=True, description="keep compiled programs for the next run"
     )
@@ -194,6 +208,12 @@ class Config(Section):
     @property
     def num_updates(self) -> int:
         return self.total_updates or self.total_steps // self.steps_per_update
+
+    def more(self, updates: int) -> str:
+        """The option that makes the budget this large."""
+        if self.total_updates is not None:
+            return f"--total-updates {updates}"
+        return f"--total-steps {updates * self.steps_per_update}"
 
     @property
     def updates_between_evaluations(self) -> int:

@@ -40,12 +40,15 @@ def choose(
     logits: jax.Array,
     scale: jax.Array,
     mask: jax.Array,
-    deterministic: bool,
+    deterministic: bool | jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """An action, drawn with the given noise or the likeliest, and its log-probability."""
-    if deterministic:
+    """An action, drawn with the given noise or the likeliest, and its log-probability. Without
+    noise a draw is the likeliest, so that one program can do either."""
+    if deterministic is True:
         action = actions.mode(logits, scale, mask)
     else:
+        if deterministic is not False:
+            noise = jnp.where(deterministic, 0.0, noise)
         action = actions.sample(noise, logits, scale, mask)
     return action, actions.log_prob(logits, scale, mask, action)
 

@@ -4,9 +4,15 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pydantic
+
 
 class ConfigError(ValueError):
     """A name, value or combination that the user must change. Commands print it as one sentence."""
+
+
+class RunError(RuntimeError):
+    """A run that cannot go on, for reasons outside of its configuration. Also one sentence."""
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> ConfigError:
@@ -45,3 +51,13 @@ def check_float(name: str, value: Any, low: float, high: float) -> None:
 def check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise ConfigError(f"{name}={value!r} is neither True nor False.")
+
+
+def validated(model: Any, values: Mapping[str, Any]) -> Any:
+    """A pydantic model built from values; the first fault is named in one sentence."""
+    try:
+        return model(**values)
+    except pydantic.ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(str(part) for part in fault["loc"])
+        raise ConfigError(f"{key}={fault['input']!r} is refused: {fault['msg'].lower()}.") from None

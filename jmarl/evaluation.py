@@ -5,13 +5,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jmarl.envs.base import Env
+from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
 from jmarl.normalize import UNCHANGED, Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all, perceive
+from jmarl.stats import summary
 
 
 class Episodes(NamedTuple):
@@ -28,7 +30,7 @@ def play_episodes(
     params: Sequence[Any],
     key: jax.Array,
     episodes: int,
-    deterministic: bool = True,
+    deterministic: bool | jax.Array = True,
     norms: Normalisers = UNCHANGED,
 ) -> Episodes:
     """One episode of each of `episodes` worlds, side by side; the statistics stand still."""
@@ -62,3 +64,20 @@ def play_episodes(
     start = (memory, state, timestep, nothing, jnp.ones(episodes))
     (_, _, _, seen, _), _ = lax.scan(step, start, jax.random.split(play_key, steps))
     return seen
+
+
+def described(spec: EnvSpec, seen: Episodes, prefix: str) -> dict[str, float]:
+    """Returns summed over all agents, then by team and by agent; lengths; victories."""
+    returns, length = np.asarray(seen.agent_return, np.float64), np.asarray(seen.length)
+    told = {f"{prefix}/return_{k}": v for k, v in summary(returns.sum(1)).items()}
+    told[f"{prefix}/length_mean"] = float(length.mean())
+    if seen.won is not None:
+        told[f"{prefix}/win_rate"] = float(np.asarray(seen.won).mean())
+    if not spec.cooperative:
+        for team in spec.teams:
+            mine = returns[:, list(team.agents)].sum(1)
+            told[f"{prefix}/return_mean/{team.name}"] = float(mine.mean())
+    if spec.num_agents > 1:
+        for i, agent in enumerate(spec.agents):
+            told[f"{prefix}/return_mean/{agent}"] = float(returns[:, i].mean())
+    return told

@@ -70,7 +70,7 @@ class MatPolicy:
         key: jax.Array,
         memory: tuple[()],
         seen: Perception,
-        deterministic: bool = False,
+        deterministic: bool | jax.Array = False,
     ) -> tuple[tuple[()], Decision]:
         """Decided in the order that `Decision.context` records."""
         order_key, act_key = jax.random.split(key)
@@ -84,7 +84,12 @@ class MatPolicy:
         return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
 
     def _in_turn(
-        self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
+        self,
+        params: Any,
+        key: jax.Array,
+        features: Any,
+        seen: Perception,
+        deterministic: bool | jax.Array,
     ) -> tuple[jax.Array, ...]:
         """Agents choose one after the other, each knowing what those before it chose."""
         model, scale, n = self.model, self.scale(params), self.num_agents
@@ -102,7 +107,12 @@ class MatPolicy:
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
 
     def _at_once(
-        self, params: Any, key: jax.Array, features: Any, seen: Perception, deterministic: bool
+        self,
+        params: Any,
+        key: jax.Array,
+        features: Any,
+        seen: Perception,
+        deterministic: bool | jax.Array,
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
         scale, noise = self.scale(params), jnp.moveaxis(self.noise(key, seen.obs), 0, 1)

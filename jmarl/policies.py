@@ -32,7 +32,7 @@ class Policy(Protocol):
         key: jax.Array,
         memory: Memory,
         seen: Perception,
-        deterministic: bool = False,
+        deterministic: bool | jax.Array = False,
     ) -> tuple[Memory, Decision]: ...
 
     def evaluate(

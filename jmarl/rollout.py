@@ -40,7 +40,7 @@ def act_all(
     memory: Sequence[Any],
     key: jax.Array,
     seen: Perception,
-    deterministic: bool = False,
+    deterministic: bool | jax.Array = False,
 ) -> tuple[tuple[Any, ...], list[Decision], jax.Array]:
     """Every group decides on its own view; also the joint action in agent order."""
     memories, decisions = [], []

@@ -1,34 +1,64 @@
 """A run, with its effects: chunks of compiled updates, and between them screen and disk."""
 
-import json
+import contextlib
+import math
 import os
-import re
+import signal
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jmarl.algorithms import make_trainer
-from jmarl.config import Config, to_yaml
-from jmarl.errors import ConfigError
-from jmarl.evaluation import Episodes, play_episodes
-from jmarl.normalize import Normalisers
-from jmarl.objective import Hyper
-from jmarl.trainer import Trainer
+from jmarl.config import Config
+from jmarl.envs.base import EnvSpec
+from jmarl.errors import RunError
+from jmarl.evaluation import Episodes, described
+from jmarl.programs import compile_programs
+from jmarl.screen import Screen
 from jmarl.types import State
+
+ABSOLUTE = 10  # times the episodes of an evaluation, for the best parameters at the end
+NO_SCORE = -1e30  # of checkpoints that were not evaluated
+
+
+class Best(NamedTuple):
+    """The parameters that evaluated best so far."""
+
+    score: float
+    update: int
+    params: tuple[Any, ...]
+    norms: Any
+
+
+class Start(NamedTuple):
+    """Where a run is taken up."""
+
+    state: State | None = None  # None: at the beginning
+    update: int = 0
+    seconds: float = 0.0  # of training before
+    best: Best | None = None
+
+
+class Sink(Protocol):
+    """What becomes of figures and states."""
+
+    def metrics(self, entry: dict[str, Any]) -> None: ...
+    def evaluation(self, entry: dict[str, Any]) -> None: ...
+    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None: ...
+    def last_saved(self) -> int | None: ...
 
 
 class Outcome(NamedTuple):
     state: State
-    run_dir: Path
-    evaluations: list[dict[str, float]]  # update, steps, return of each team
+    metrics: list[dict[str, Any]]  # one entry a chunk of updates
+    evaluations: list[dict[str, Any]]
+    stopped_by: int | None  # the signal that cut the run short
 
 
 def cache_compiled_programs() -> None:
@@ -38,138 +68,203 @@ def cache_compiled_programs() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def make_run_dir(config: Config) -> Path:
-    """A new directory. A name given and in use is refused; one chosen here is numbered."""
-    if config.run_dir is not None:
-        if config.run_dir.exists():
-            raise ConfigError(f"run_dir={str(config.run_dir)!r} exists; choose another name.")
-        return _create(config.run_dir)
-    stem = re.sub(r"[^\w.-]+", "-", f"{config.algorithm}-{config.env}-{config.seed}")
-    taken = (Path("runs") / (f"{stem}-{n}" if n else stem) for n in range(1_000_000))
-    return _create(next(path for path in taken if not path.exists()))
+class Interruption:
+    """Remembers the first SIGINT or SIGTERM; a second one is no longer held back."""
+
+    signal: int | None = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        before = {}
+
+        def remember(number: int, frame: object) -> None:
+            del frame
+            self.signal = number
+            for watched, handler in before.items():
+                signal.signal(watched, handler)
+
+        with contextlib.suppress(ValueError):  # only the main thread may watch
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, remember)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
-def _create(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise ConfigError(f"run directory {str(path)!r} cannot be made: {error}.") from None
-    return path
+class Runner:
+    """One run: its programs, and where it stands."""
 
+    def __init__(self, config: Config, start: Start, sink: Sink, screen: Screen) -> None:
+        self.config, self.start, self.sink, self.screen = config, start, sink, screen
+        self.trainer, self.hyper = make_trainer(config)
+        self.best = start.best
+        self.evaluations: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, Any]] = []
 
-def run(config: Config, console: Console) -> Outcome:
-    """Train to the end of the budget, showing progress and writing metrics as they come."""
-    trainer, hyper = make_trainer(config)
-    if config.compilation_cache:
-        cache_compiled_programs()
-    run_dir = make_run_dir(config)
-    (run_dir / "config.yaml").write_text(to_yaml(config))
-    evaluations = []
-    with (run_dir / "metrics.jsonl").open("w") as metrics, _progress(console) as progress:
-        bar = progress.add_task("compiling", total=config.num_updates, shown="")
-        state = None
-        for entry, state in train_chunks(trainer, hyper, config):  # noqa: B007 (the last is kept)
-            metrics.write(json.dumps(entry) + "\n")
-            metrics.flush()
-            if "eval/return_greedy" in entry:
-                evaluations.append(entry)
-            progress.update(
-                bar, description="training", completed=entry["update"], shown=_shown(entry)
-            )
-    assert state is not None
-    console.print(f"run: {run_dir}")
-    return Outcome(state, run_dir, evaluations)
+    def run(self, interruption: Interruption) -> Outcome:
+        """To the end of the budget, or of the chunk in which a signal came."""
+        config = self.config
+        if config.compilation_cache:
+            cache_compiled_programs()
+        init_key, self._eval_key = jax.random.split(jax.random.key(config.seed))
+        compiling = time.perf_counter()
+        self._programs = compile_programs(self.trainer, self.hyper, config.eval_episodes)
+        compiled = {"charts/compile_s": time.perf_counter() - compiling}
+        state = self._programs.init(init_key) if self.start.state is None else self.start.state
+        done, began = self.start.update, time.perf_counter()
+        while done < config.num_updates and interruption.signal is None:
+            length = min(config.log_every - done % config.log_every, config.num_updates - done)
+            # copied, for a step takes the memory of its state
+            untrained = None if done else _copied((state.params, state.normalisers))
+            updates = []
+            for _ in range(length):  # dispatched without waiting: nothing is read until the end
+                state, metrics = self._programs.step(state, self.hyper)
+                updates.append(metrics)
+            if untrained is not None:
+                self._evaluate(0, 0.0, *untrained)
+            entry = self._entry(done, jax.device_get(updates))
+            done += length
+            elapsed = time.perf_counter() - began
+            entry["seconds"] = self.start.seconds + elapsed
+            steps = (done - self.start.update) * config.steps_per_update
+            entry["charts/SPS"] = steps / elapsed
+            if not self.metrics:
+                entry |= compiled
+            self.metrics.append(entry)
+            self.sink.metrics(entry)
+            self.screen.show(entry)
+            evaluated = None
+            every = config.updates_between_evaluations
+            if _crossed(done, length, every) or done == config.num_updates:
+                evaluated = self._evaluate(done, entry["seconds"], state.params, state.normalisers)
+            at_end = interruption.signal is not None or done == config.num_updates
+            best = self.best is not None and self.best.update == done
+            if at_end or best or _crossed(done, length, config.checkpoint_every or every):
+                self._save(done, entry["seconds"], state, evaluated)
+        if interruption.signal is None:
+            self._assess_best(done)
+        return Outcome(state, self.metrics, self.evaluations, interruption.signal)
 
-
-def compile_programs(
-    trainer: Trainer, hyper: Hyper, init_key: jax.Array, eval_key: jax.Array, episodes: int
-) -> tuple[Any, Any, Callable[..., Episodes]]:
-    """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
-    first updates run already; its first call waits for it."""
-
-    def score(params: tuple[Any, ...], norms: Normalisers, key: jax.Array) -> Episodes:
-        return play_episodes(trainer.env, trainer.groups, params, key, episodes, norms=norms)
-
-    init = jax.jit(trainer.init).trace(init_key)
-    state = init.out_info
-    # Initialisation runs once, for milliseconds: optimising it would cost seconds.
-    unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-    pool = ThreadPoolExecutor()
-    compiled_init = pool.submit(init.lower().compile, unoptimised)
-    step = jax.jit(trainer.step, donate_argnums=0).lower(state, hyper).compile()
-    compiled_score = pool.submit(
-        jax.jit(score).lower(state.params, state.normalisers, eval_key).compile
-    )
-    pool.shutdown(wait=False)
-    return compiled_init.result(), step, lambda *given: compiled_score.result()(*given)
-
-
-def train_chunks(
-    trainer: Trainer, hyper: Hyper, config: Config
-) -> Iterator[tuple[dict[str, Any], State]]:
-    """Metrics and state after every chunk of `log_every` updates; an evaluation first and last."""
-    init_key, eval_key = jax.random.split(jax.random.key(config.seed))
-    started = time.perf_counter()
-    init, step, score = compile_programs(trainer, hyper, init_key, eval_key, config.eval_episodes)
-    compiled = {"charts/compile_s": time.perf_counter() - started}
-    state = init(init_key)
-    # copied, for a step takes the memory of its state
-    untrained = jax.tree.map(jnp.copy, (state.params, state.normalisers))
-    started, done = time.perf_counter(), 0
-    while done < config.num_updates:
-        length = min(config.log_every, config.num_updates - done)
-        updates = []
-        for _ in range(length):  # dispatched without waiting: nothing is read until the chunk ends
-            state, metrics = step(state, hyper)
-            updates.append(metrics)
-        if not done:
-            before = _scores(trainer, score(*untrained, eval_key))
-            yield {"update": 0, "steps": 0} | before | compiled, state
-        due = (
-            done // config.updates_between_evaluations
-            < (done + length) // config.updates_between_evaluations
-        )
-        done += length
-        entry: dict[str, Any] = {"update": done, "steps": done * config.steps_per_update}
-        chunk = jax.device_get(updates)
-        entry |= {name: float(np.mean([update[name] for update in chunk])) for name in chunk[0]}
-        entry["charts/SPS"] = entry["steps"] / (time.perf_counter() - started)
-        if due or done == config.num_updates:
-            entry |= _scores(trainer, score(state.params, state.normalisers, eval_key))
-        yield entry, state
-
-
-def _scores(trainer: Trainer, seen: Episodes) -> dict[str, float]:
-    """Mean over episodes, summed over a team's agents; by team where there are several."""
-    spec, returns = trainer.env.spec, np.asarray(seen.agent_return).mean(0)
-    scores = {"eval/return_greedy": float(returns.sum())}
-    if not spec.cooperative:
-        scores |= {
-            f"eval/return_greedy/{team.name}": float(returns[list(team.agents)].sum())
-            for team in spec.teams
+    def _entry(self, before: int, updates: list[dict[str, Any]]) -> dict[str, Any]:
+        """Means over a chunk, after a look for what is not finite."""
+        skip = self.config.on_nonfinite == "skip"
+        for i, update in enumerate(updates, start=before + 1):
+            for name, value in update.items():
+                if not skip and name.startswith("losses/") and _broken(name, value):
+                    raise self._nonfinite(i, name, float(value))
+        mean = _finite_mean if skip else np.mean
+        done = before + len(updates)
+        entry: dict[str, Any] = {"update": done, "steps": done * self.config.steps_per_update}
+        return entry | {
+            name: float(mean([update[name] for update in updates])) for name in updates[0]
         }
-    if seen.won is not None:
-        scores["eval/win_rate_greedy"] = float(np.asarray(seen.won).mean())
-    return scores
+
+    def _nonfinite(self, update: int, name: str, value: float) -> RunError:
+        saved = self.sink.last_saved()
+        last = "no checkpoint yet" if saved is None else f"the last good checkpoint: update {saved}"
+        return RunError(
+            f"update {update}: {name} is {value} ({last}). A smaller --ppo.lr or "
+            "--ppo.max-grad-norm may help; --on-nonfinite skip leaves such updates out."
+        )
+
+    def _evaluate(self, update: int, seconds: float, params: Any, norms: Any) -> dict[str, Any]:
+        """Greedy and sampled, on the same initial states every time."""
+        spec = self.trainer.env.spec
+        entry: dict[str, Any] = {
+            "update": update,
+            "steps": update * self.config.steps_per_update,
+            "seconds": seconds,
+        }
+        for prefix, greedy in (("eval", True), ("eval_sampled", False)):
+            seen = self._programs.score(params, norms, self._eval_key, jnp.asarray(greedy))
+            entry |= described(spec, seen, prefix)
+        score = _score(spec, entry, update)
+        if update and (self.best is None or score > self.best.score):
+            self.best = Best(score, update, *_copied((params, norms)))
+        self.evaluations.append(entry)
+        self.sink.evaluation(entry)
+        self.screen.show(entry)
+        return entry
+
+    def _save(
+        self, update: int, seconds: float, state: State, evaluated: dict[str, Any] | None
+    ) -> None:
+        spec = self.trainer.env.spec
+        score = NO_SCORE if evaluated is None else _score(spec, evaluated, update)
+        self.sink.save(update, state, score, {"update": update, "seconds": seconds})
+
+    def _assess_best(self, update: int) -> None:
+        """The absolute metric: the best parameters over ten times the episodes."""
+        if self.best is None:
+            return
+        parts = [
+            self._programs.score(
+                self.best.params,
+                self.best.norms,
+                jax.random.fold_in(self._eval_key, i),
+                jnp.asarray(True),
+            )
+            for i in range(1, ABSOLUTE + 1)
+        ]
+        seen = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+        entry = {
+            "update": update,
+            "steps": update * self.config.steps_per_update,
+            "seconds": self.metrics[-1]["seconds"] if self.metrics else self.start.seconds,
+            "absolute": True,
+            "best_update": self.best.update,
+        }
+        entry |= described(self.trainer.env.spec, Episodes(*seen), "absolute")
+        self.evaluations.append(entry)
+        self.sink.evaluation(entry)
 
 
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} updates"),
-        TextColumn("{task.fields[shown]}"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=console)
+def _score(spec: EnvSpec, evaluated: dict[str, Any], update: int) -> float:
+    """What makes parameters the best: the greedy return. Between opponents there is no such
+    measure, so there the latest is."""
+    return evaluated["eval/return_mean"] if spec.cooperative else float(update)
 
 
-def _shown(entry: dict[str, Any]) -> str:
-    names = {
-        "charts/SPS": "{:,.0f} steps/s",
-        "eval/return_greedy": "return {:.1f}",
-        "eval/win_rate_greedy": "won {:.0%}",
-        "losses/policy_loss": "policy loss {:.3f}",
-        "losses/value_loss": "value loss {:.3f}",
-    }
-    return "  ".join(form.format(entry[name]) for name, form in names.items() if name in entry)
+def _crossed(done: int, length: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in the last `length` updates."""
+    return (done - length) // every < done // every
+
+
+def _broken(name: str, value: Any) -> bool:
+    """Explained variance may be undefined: returns can all be equal."""
+    return name.split("/")[1] != "explained_variance" and not np.isfinite(value)
+
+
+def _finite_mean(values: list[Any]) -> float:
+    finite = [value for value in values if math.isfinite(value)]
+    return float(np.mean(finite)) if finite else math.nan
+
+
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)
+
+
+class Nowhere:
+    """Keeps nothing."""
+
+    def metrics(self, entry: dict[str, Any]) -> None:
+        del entry
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        del entry
+
+    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None:
+        del update, state, score, about
+
+    def last_saved(self) -> int | None:
+        return None
+
+
+def train(config: Config, console: Console | None = None) -> Outcome:
+    """Train in memory: nothing is written. `console`: where progress is shown, if anywhere."""
+    config.check()
+    screen = Screen(console or Console(), config.num_updates, quiet=console is None)
+    with screen:
+        return Runner(config, Start(), Nowhere(), screen).run(Interruption())

@@ -1,25 +1,42 @@
-"""python -m jmarl.train [PRESET.yaml] [--option value …]: train a team."""
+"""python -m jmarl.train [PRESET.yaml] [--option value …]: train a team.
+
+From Python, `jmarl.train(config)` trains in memory.
+"""
 
 import sys
+import types
+import warnings
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from jmarl.cli import read_options
-from jmarl.config import Config, build, read_preset
-from jmarl.errors import ConfigError
+from jmarl.config import Config, build, read_preset, with_own_defaults
+from jmarl.errors import ConfigError, RunError
 
 
 def parse(arguments: list[str]) -> Config:
-    """Defaults ← preset ← command line."""
+    """Defaults ← preset, or the run that is resumed ← command line."""
     given = list(arguments)
     preset = {}
     if given and not given[0].startswith("-"):
         preset = read_preset(Path(given.pop(0)))
+    if resume := _typed("--resume", given):
+        from jmarl.saved_run import resumed_values
+
+        if preset:
+            raise ConfigError(f"--resume {resume} goes on with its own preset; give no other.")
+        preset = resumed_values(Path(resume))
     if algorithm := _typed("--algorithm", given):
         preset = {**preset, "algorithm": algorithm}  # its own defaults are then the ones shown
     prog = "python -m jmarl.train [PRESET.yaml]"
-    return build(read_options(build(preset), prog, given))
+    config = build(read_options(build(preset), prog, given))
+    if config.resume is not None:
+        from jmarl.saved_run import check_continuation
+
+        check_continuation(config)
+    return config
 
 
 def _typed(option: str, arguments: list[str]) -> str | None:
@@ -32,22 +49,55 @@ def _typed(option: str, arguments: list[str]) -> str | None:
 
 
 def main() -> None:
-    console = Console()
+    console, errors = Console(), Console(stderr=True, soft_wrap=True)
+    warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
     try:
         config = parse(sys.argv[1:])
-        from jmarl.runner import run  # only now: --help and refusals need no networks
+        from jmarl.saved_run import run  # only now: --help and refusals need no networks
 
-        outcome = run(config, console)
+        finished = run(config, console)
     except ConfigError as error:
-        Console(stderr=True, soft_wrap=True).print(str(error), style="red", markup=False)
+        errors.print(str(error), style="red", markup=False)
         raise SystemExit(2) from None
-    first, last = outcome.evaluations[0], outcome.evaluations[-1]
-    console.print(
-        f"greedy return over {config.eval_episodes} episodes: "
-        f"{first['eval/return_greedy']:.1f} before, {last['eval/return_greedy']:.1f} after "
-        f"{last['steps']:,} steps"
-    )
+    except RunError as error:
+        errors.print(str(error), style="red", markup=False)
+        raise SystemExit(1) from None
+    _tell(config, finished.outcome, finished.path, console)
+    if finished.outcome.stopped_by is not None:
+        raise SystemExit(128 + finished.outcome.stopped_by)
 
+
+def _tell(config: Config, outcome: Any, path: Path, console: Console) -> None:
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    if outcome.stopped_by is not None:
+        say(f"stopped after update {outcome.metrics[-1]['update']}, and saved.")
+        say(f"go on: python -m jmarl.train --resume {path}")
+        return
+    told = [entry for entry in outcome.evaluations if "absolute" not in entry]
+    first, last = told[0], told[-1]
+    say(f"run: {path}")
+    say(
+        f"greedy return over {config.eval_episodes} episodes: {first['eval/return_mean']:.1f} at "
+        f"{first['steps']:,} steps, {last['eval/return_mean']:.1f} at {last['steps']:,}"
+    )
+    say(f"more: python -m jmarl.train --resume {path} {config.more(2 * last['update'])}")
+
+
+class _Door(types.ModuleType):
+    """This module, which can also be called."""
+
+    def __call__(self, config: Config | dict[str, Any] | None = None, **options: Any) -> Any:
+        """Train in memory and return the final state, metrics and evaluations."""
+        from jmarl.runner import train
+
+        if isinstance(config, Config):
+            return train(config)
+        return train(build(with_own_defaults({**(config or {}), **options})))
+
+
+sys.modules[__name__].__class__ = _Door
 
 if __name__ == "__main__":
     main()

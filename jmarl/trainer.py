@@ -42,6 +42,7 @@ class Trainer:
     lr_end_factor: float = 0.0
     clip_apart: bool = False  # a gradient clip each for actor and critic
     stop_on_kl: bool = False
+    skip_nonfinite: bool = False  # an update that went wrong is undone
     normalise_obs: bool = False
     normalise_reward: bool = False
     optimiser: optax.GradientTransformation = field(
@@ -100,7 +101,10 @@ class Trainer:
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
             if self.chunk_length:
                 batch = chunks(batch, self.chunk_length)
+            before = learner
             learner, learned = self._learn(policy, learner, batch, group_key, hyper, lr)
+            if self.skip_nonfinite:
+                learner, learned = _unless_nonfinite(before, learner, learned)
             learners.append(learner)
             metrics |= _named(known | learned, group.name, alone=len(self.groups) == 1)
         params, opt_state, value_norm = zip(*learners, strict=True)
@@ -173,6 +177,14 @@ class Trainer:
         return learn(
             learner, batch, key, step, self.epochs, self.num_minibatches, self.shuffle, target_kl
         )
+
+
+def _unless_nonfinite(before: Learner, after: Learner, metrics: Metrics) -> tuple[Learner, Metrics]:
+    """What was learned, or where loss or gradient were not finite nothing; also how often."""
+    norm, total = metrics["losses/grad_norm"], metrics["losses/total_loss"]
+    good = jnp.isfinite(norm) & jnp.isfinite(total)
+    kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, before)
+    return kept, metrics | {"losses/skipped": 1.0 - good}
 
 
 def _named(metrics: Metrics, group: str, alone: bool) -> Metrics:

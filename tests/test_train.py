@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 import yaml
 
@@ -42,11 +44,44 @@ def test_the_resolved_configuration_is_kept(finished):
 def test_metrics_are_lines_of_json(finished):
     cwd, _ = finished
     lines = [json.loads(line) for line in (cwd / "mine" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["update"] for line in lines] == [0, 2, 3]
-    assert [line["steps"] for line in lines] == [0, 40, 60]
+    assert [line["update"] for line in lines] == [2, 3]
+    assert [line["steps"] for line in lines] == [40, 60]
     assert {"losses/policy_loss", "losses/value_loss", "charts/SPS"} <= set(lines[1])
-    assert "eval/return_greedy" in lines[0]
-    assert "eval/return_greedy" in lines[-1]
+
+
+def test_evaluations_are_lines_of_json(finished):
+    """Before, after, and the best parameters over ten times the episodes."""
+    cwd, _ = finished
+    lines = [json.loads(line) for line in (cwd / "mine" / "evals.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [0, 3, 3]
+    for line in lines[:2]:
+        for play in ("eval", "eval_sampled"):
+            low, iqm, high = (line[f"{play}/return_{x}"] for x in ("iqm_low", "iqm", "iqm_high"))
+            assert line[f"{play}/return_min"] <= low <= iqm <= high <= line[f"{play}/return_max"]
+            assert line[f"{play}/length_mean"] == 25
+            agents = [line[f"{play}/return_mean/agent_{i}"] for i in range(3)]
+            np.testing.assert_allclose(sum(agents), line[f"{play}/return_mean"], rtol=1e-5)
+    assert lines[2]["absolute"]
+    assert lines[2]["best_update"] == 3
+
+
+def test_evaluations_are_written_for_marl_eval(finished):
+    cwd, _ = finished
+    tree = json.loads((cwd / "mine" / "marl_eval.json").read_text())
+    seed = tree["mpe"]["simple_spread"]["mat"]["seed_0"]
+    assert list(seed) == ["step_0", "step_1", "absolute_metrics"]
+    assert seed["step_1"]["step_count"] == 60
+    assert len(seed["step_1"]["mean_episode_return"]) == 1
+
+
+def test_the_run_says_what_it_was_made_with_and_how_it_ended(finished):
+    cwd, _ = finished
+    made = json.loads((cwd / "mine" / "versions.json").read_text())
+    assert made["packages"]["jax"] == jax.__version__
+    summary = json.loads((cwd / "mine" / "summary.json").read_text())
+    assert summary["finished"]
+    assert (summary["updates"], summary["steps"]) == (3, 60)
+    assert list((cwd / "mine" / "tensorboard").iterdir())
 
 
 def test_another_run_is_not_overwritten(finished):

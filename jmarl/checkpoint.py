@@ -1,0 +1,189 @@
+"""Checkpoints: the whole state of a run, by Orbax; the latest few and the best.
+
+Every array is stored under its path in the state, so nothing is pickled and names can be told
+apart when a state does not fit. A digest of all bytes lies beside them: what was torn or altered
+on disk is recognised, and the checkpoint before it is used.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging as absl_logging
+from orbax.checkpoint.checkpoint_managers import preservation_policy as keep
+
+from jmarl.errors import ConfigError, RunError
+
+absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax tells of every save
+
+
+class Saved(NamedTuple):
+    """One checkpoint, read and found whole."""
+
+    update: int
+    state: Any
+    about: dict[str, Any]  # what was saved along with the state
+
+
+class Checkpoints:
+    """Those of one run, oldest first. Saving goes on in the background."""
+
+    def __init__(self, directory: Path, keep_latest: int = 3, read_only: bool = False) -> None:
+        self.directory = directory
+        kept = [keep.LatestN(keep_latest), keep.BestN(get_metric_fn=lambda m: m["score"], n=1)]
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=keep.AnyPreservationPolicy(kept),
+            step_prefix="update",
+            create=not read_only,
+            read_only=read_only,
+        )
+        self._manager = ocp.CheckpointManager(directory.absolute(), options=options)
+
+    def save(self, update: int, state: Any, score: float, about: dict[str, Any]) -> None:
+        """`score` decides which checkpoint is the best. Returns when the state may be changed."""
+        arrays = named_arrays(state)
+        shapes = {name: list(array.shape) for name, array in arrays.items()}
+        about = about | {"score": score, "digest": digest(arrays), "shapes": shapes}
+        items = ocp.args.Composite(
+            state=ocp.args.StandardSave(arrays), about=ocp.args.JsonSave(about)
+        )
+        try:
+            self._manager.save(update, args=items, metrics={"score": score}, force=True)
+        except Exception as error:  # Orbax and tensorstore raise many kinds
+            raise self._failed(error) from None
+
+    def wait(self) -> None:
+        """Until everything is on disk."""
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise self._failed(error) from None
+
+    def updates(self) -> list[int]:
+        return sorted(self._manager.all_steps())
+
+    def latest(self, like: Any) -> Saved:
+        """The newest that is whole; `like` has the shapes that are expected."""
+        for update in reversed(self.updates()):
+            try:
+                return self._read(update, like)
+            except DamagedError as damage:
+                warnings.warn(f"{damage}; trying the one before.", stacklevel=2)
+        raise ConfigError(f"{str(self.directory)!r} has no checkpoint that can be read.")
+
+    def best(self, like: Any) -> Saved:
+        """Of the highest score among those that are whole."""
+        found = sorted(self._scores(), key=lambda pair: pair[1], reverse=True)
+        for update, _ in found:
+            try:
+                return self._read(update, like)
+            except DamagedError as damage:
+                warnings.warn(f"{damage}; trying the next best.", stacklevel=2)
+        raise ConfigError(f"{str(self.directory)!r} has no checkpoint that can be read.")
+
+    def close(self) -> None:
+        self.wait()
+        self._manager.close()
+
+    def _scores(self) -> Iterator[tuple[int, float]]:
+        for update in self.updates():
+            try:
+                about = self._restore(update, about=ocp.args.JsonRestore())["about"]
+                yield update, float(about["score"])
+            except Exception:
+                warnings.warn(f"checkpoint of update {update} is damaged.", stacklevel=3)
+
+    def _read(self, update: int, like: Any) -> Saved:
+        expected = named_arrays(like)
+        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
+        try:
+            about = self._restore(update, about=ocp.args.JsonRestore())["about"]
+            found = {name: tuple(shape) for name, shape in about["shapes"].items()}
+        except Exception as error:
+            raise DamagedError(update, error) from None
+        if apart := _differences(found, {name: tuple(x.shape) for name, x in shapes.items()}):
+            raise ConfigError(
+                f"the checkpoint in {str(self.directory)!r} does not fit: {', '.join(apart[:3])}."
+            )
+        try:
+            restore = ocp.args.StandardRestore(shapes)
+            arrays = self._restore(update, state=restore)["state"]
+        except Exception as error:
+            raise DamagedError(update, error) from None
+        if digest(arrays) != about["digest"]:
+            raise DamagedError(update, "its bytes are not those that were written")
+        return Saved(update, _placed(like, arrays), about)
+
+    def _restore(self, update: int, **items: Any) -> Any:
+        return self._manager.restore(update, args=ocp.args.Composite(**items))
+
+    def _failed(self, error: Exception) -> RunError:
+        reason = str(error).strip().splitlines()
+        return RunError(
+            f"a checkpoint could not be written to {str(self.directory)!r}: "
+            f"{reason[0] if reason else type(error).__name__}. Earlier ones are intact."
+        )
+
+
+class DamagedError(Exception):
+    def __init__(self, update: int, reason: object) -> None:
+        first = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+        super().__init__(f"checkpoint of update {update} is damaged ({first[:120]})")
+
+
+def named_arrays(state: Any) -> dict[str, jax.Array]:
+    """Leaves by their path; random keys as the numbers they are made of, empty ones left out."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {_name(path): _plain(leaf) for path, leaf in leaves if leaf.size}
+
+
+def digest(arrays: dict[str, Any]) -> str:
+    """SHA-256 over names, types, shapes and bytes."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype} {array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def _placed(like: Any, arrays: dict[str, Any]) -> Any:
+    """The arrays in the structure of `like`."""
+
+    def place(path: Any, leaf: Any) -> Any:
+        if not leaf.size:
+            return jnp.zeros(leaf.shape, leaf.dtype)
+        array = arrays[_name(path)]
+        return jax.random.wrap_key_data(array) if _is_key(leaf) else array
+
+    return jax.tree_util.tree_map_with_path(place, like)
+
+
+def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    told = []
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            told.append(f"{name} is {found.get(name, 'absent')}, not {expected.get(name, 'there')}")
+    return told
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> Any:
+    if not _is_key(leaf):
+        return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.eval_shape(jax.random.key_data, leaf)
+    return jax.random.key_data(leaf)

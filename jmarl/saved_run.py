@@ -1,0 +1,146 @@
+"""A run on disk: begun, recorded, interrupted, taken up again."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import yaml
+from rich.console import Console
+
+from jmarl import run_dir
+from jmarl.algorithms import make_trainer
+from jmarl.checkpoint import Checkpoints
+from jmarl.config import Config, build, read_preset
+from jmarl.errors import ConfigError
+from jmarl.logs import Log, write_marl_eval
+from jmarl.runner import Best, Interruption, Outcome, Runner, Start
+from jmarl.screen import Screen
+from jmarl.types import State
+
+# What may differ between a run and its continuation: none of it is in the state or the program's
+# shapes. A larger budget stretches the learning rate's decay.
+CHANGEABLE = {
+    *("total_steps", "total_updates", "eval_every", "eval_episodes", "log_every"),
+    *("checkpoint_every", "keep_checkpoints", "on_nonfinite", "compilation_cache"),
+    *("run_dir", "resume", "tensorboard", "wandb", "quiet"),
+}
+
+
+class Finished(NamedTuple):
+    outcome: Outcome
+    path: Path
+
+
+class Disk:
+    """Figures and checkpoints of one run directory."""
+
+    def __init__(self, path: Path, config: Config, update: int, checkpoints: Checkpoints) -> None:
+        self.log, self.checkpoints = Log(path, config, update), checkpoints
+
+    def metrics(self, entry: dict[str, Any]) -> None:
+        self.log.metrics(entry)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        self.log.evaluation(entry)
+
+    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None:
+        self.checkpoints.save(update, state, score, about)
+
+    def last_saved(self) -> int | None:
+        return max(self.checkpoints.updates(), default=None)
+
+
+def run(config: Config, console: Console) -> Finished:
+    """Train to the end of the budget, into a new directory or the one that is resumed."""
+    if config.resume is None:
+        make_trainer(config)  # refuses what cannot be built before anything is on disk
+        path = run_dir.create(config)
+    else:
+        path = config.resume
+    with run_dir.claimed(path):
+        checkpoints = Checkpoints(path / "checkpoints", config.keep_checkpoints)
+        try:
+            return Finished(_recorded(path, config, console, checkpoints), path)
+        finally:
+            checkpoints.close()
+
+
+def _recorded(path: Path, config: Config, console: Console, checkpoints: Checkpoints) -> Outcome:
+    start = Start() if config.resume is None else _take_up(config, checkpoints)
+    if start.update >= config.num_updates:
+        raise ConfigError(
+            f"{str(path)!r} has done its {start.update} updates; give it more, such as "
+            f"{config.more(2 * start.update)}."
+        )
+    if config.resume is not None:
+        kept = config.model_copy(update={"resume": None, "run_dir": path})
+        run_dir.replace_text(path / "config.yaml", run_dir.to_yaml(kept))
+    disk, interruption = Disk(path, config, start.update, checkpoints), Interruption()
+    try:
+        with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
+            if start.update:
+                screen.note(f"resumed {path} after update {start.update}")
+            outcome = Runner(config, start, disk, screen).run(interruption)
+            checkpoints.wait()
+    finally:
+        disk.log.close()
+    write_marl_eval(path, config)
+    _write_summary(path, config, outcome)
+    return outcome
+
+
+def _take_up(config: Config, checkpoints: Checkpoints) -> Start:
+    """The latest whole checkpoint; without any the run begins again, as it did."""
+    if not checkpoints.updates():
+        return Start()
+    trainer, _ = make_trainer(config)
+    like = jax.eval_shape(trainer.init, jax.random.key(0))
+    latest, best = checkpoints.latest(like), checkpoints.best(like)
+    known = Best(best.about["score"], best.update, best.state.params, best.state.normalisers)
+    return Start(latest.state, latest.update, latest.about["seconds"], known)
+
+
+def resumed_values(path: Path) -> dict[str, Any]:
+    """The configuration of the run in `path`, to be continued."""
+    if not (path / "config.yaml").is_file():
+        raise ConfigError(f"resume={str(path)!r} is not a run: it has no config.yaml.")
+    return read_preset(path / "config.yaml") | {"resume": str(path)}
+
+
+def check_continuation(config: Config) -> None:
+    """Refuse to resume with another network, world or batch."""
+    assert config.resume is not None
+    before = build(yaml.safe_load((config.resume / "config.yaml").read_text()))
+    told = _apart(before.model_dump(mode="json"), config.model_dump(mode="json"))
+    if changed := [text for key, text in told if key.split(".")[0] not in CHANGEABLE]:
+        raise ConfigError(
+            f"a run resumes as it was, but {'; '.join(changed)}. Start a new run instead."
+        )
+
+
+def _apart(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    told = []
+    for key in old.keys() | new.keys():
+        was, now = old.get(key), new.get(key)
+        if isinstance(was, dict) and isinstance(now, dict) and key != "env_options":
+            told += _apart(was, now, f"{prefix}{key}.")
+        elif was != now:
+            told.append((f"{prefix}{key}", f"{prefix}{key} was {was!r}, now {now!r}"))
+    return sorted(told)
+
+
+def _write_summary(path: Path, config: Config, outcome: Outcome) -> None:
+    last = outcome.metrics[-1]
+    summary = {
+        "algorithm": config.algorithm,
+        "env": config.env,
+        "seed": config.seed,
+        "finished": outcome.stopped_by is None,
+        "updates": last["update"],
+        "steps": last["steps"],
+        "seconds": last["seconds"],
+        "evaluation": next((e for e in reversed(outcome.evaluations) if "absolute" not in e), None),
+        "absolute": next((e for e in outcome.evaluations if "absolute" in e), None),
+    }
+    run_dir.replace_text(path / "summary.json", json.dumps(summary, indent=1))

@@ -1,0 +1,123 @@
+"""A trained policy, taken from its run: acts in a notebook, on one world or thousands."""
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jmarl.algorithms import make_trainer
+from jmarl.checkpoint import Checkpoints
+from jmarl.config import Config, build, read_preset
+from jmarl.envs.base import Env, EnvSpec
+from jmarl.errors import ConfigError
+from jmarl.normalize import Normalisers
+from jmarl.policies import Group
+from jmarl.rollout import act_all
+from jmarl.types import Perception
+
+Which = Literal["best", "latest"]
+
+
+class Acted(NamedTuple):
+    action: jax.Array  # [N, …] or [E, N, …]
+    memory: Any  # to be handed in with the next observation
+
+
+class TrainedPolicy:
+    """Parameters with everything that is needed to use them."""
+
+    def __init__(
+        self, config: Config, env: Env, groups: tuple[Group, ...], params: Any, norms: Normalisers
+    ) -> None:
+        self.config, self.env, self.groups = config, env, groups
+        self.params, self.norms = params, Normalisers(obs=norms.obs)
+        self._act = jax.jit(self.decide, static_argnames="deterministic")
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.env.spec
+
+    def memory(self, num_envs: int) -> tuple[Any, ...]:
+        """At the start of episodes; empty for policies without memory."""
+        return tuple(group.policy.memory(num_envs) for group in self.groups)
+
+    def act(
+        self,
+        obs: Any,
+        memory: Any = None,
+        *,
+        key: jax.Array | None = None,
+        action_mask: Any = None,
+        state: Any = None,
+        fresh: Any = None,
+        deterministic: bool = True,
+    ) -> Acted:
+        """Actions for observations `[N, O]` of one world or `[E, N, O]` of many, padded with zeros
+        to the widest agent's. `fresh` marks worlds whose episode begins: their memory is void.
+        Sampling (`deterministic=False`) needs a key."""
+        obs = jnp.asarray(obs, jnp.float32)
+        expected = (self.spec.num_agents, self.spec.obs_size)
+        if obs.shape[-2:] != expected or obs.ndim not in (2, 3):
+            raise ValueError(f"obs has shape {obs.shape}; expected {expected} or (worlds, *that).")
+        if key is None:
+            if not deterministic:
+                raise ValueError("sampling needs a key: act(obs, key=jax.random.key(0), …).")
+            key = jax.random.key(0)
+        alone = obs.ndim == 2
+        many = obs[None] if alone else obs
+        worlds = many.shape[0]
+
+        def given(x: Any, default: Any) -> jax.Array:
+            if x is None:
+                return jnp.broadcast_to(jnp.asarray(default), (worlds, *jnp.shape(default)))
+            return jnp.asarray(x)[None] if alone else jnp.asarray(x)
+
+        seen = Perception(
+            obs=many,
+            state=given(state, jnp.zeros(self.spec.state_size)),
+            action_mask=given(action_mask, self.spec.action_mask),
+            fresh=given(fresh, 0.0).astype(jnp.float32),
+        )
+        memory = self.memory(worlds) if memory is None else memory
+        action, memory = self._act(
+            self.params, self.norms, key, memory, seen, deterministic=deterministic
+        )
+        return Acted(action[0] if alone else action, memory)
+
+    def decide(
+        self,
+        params: Any,
+        norms: Normalisers,
+        key: jax.Array,
+        memory: Any,
+        seen: Perception,
+        deterministic: bool | jax.Array,
+    ) -> tuple[jax.Array, Any]:
+        """The same, as a pure function of everything."""
+        seen = seen._replace(obs=norms.seen(seen.obs))
+        memory, _, action = act_all(
+            self.spec, self.groups, params, memory, key, seen, deterministic
+        )
+        return action, memory
+
+
+def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
+    """From a run directory: the best checkpoint by greedy return, or the latest."""
+    path = Path(run)
+    if not (path / "config.yaml").is_file():
+        raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
+    if which not in ("best", "latest"):
+        raise ConfigError(f"which={which!r} is not one of best, latest.")
+    if not (path / "checkpoints").is_dir():
+        raise ConfigError(f"{str(path)!r} has no checkpoints yet.")
+    config = build(read_preset(path / "config.yaml"))
+    trainer, _ = make_trainer(config)
+    like = jax.eval_shape(trainer.init, jax.random.key(0))
+    checkpoints = Checkpoints(path / "checkpoints", read_only=True)
+    try:
+        saved = checkpoints.best(like) if which == "best" else checkpoints.latest(like)
+    finally:
+        checkpoints.close()
+    state = saved.state
+    return TrainedPolicy(config, trainer.env, trainer.groups, state.params, state.normalisers)
