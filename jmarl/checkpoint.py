@@ -5,7 +5,9 @@ apart when a state does not fit. A digest of all bytes lies beside them: what wa
 on disk is recognised, and the checkpoint before it is used.
 """
 
+import contextlib
 import hashlib
+import itertools
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +37,7 @@ class Checkpoints:
     """Those of one run, oldest first. Saving goes on in the background."""
 
     def __init__(self, directory: Path, keep_latest: int = 3, read_only: bool = False) -> None:
-        self.directory = directory
+        self.directory, self._read_only, self._told = directory, read_only, False
         kept = [keep.LatestN(keep_latest), keep.BestN(get_metric_fn=lambda m: m["score"], n=1)]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=keep.AnyPreservationPolicy(kept),
@@ -69,12 +71,15 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def latest(self, like: Any) -> Saved:
-        """The newest that is whole; `like` has the shapes that are expected."""
+        """The newest that is whole; `like` has the shapes that are expected. Damaged ones make
+        room for what is saved next, under another name."""
         for update in reversed(self.updates()):
             try:
                 return self._read(update, like)
             except DamagedError as damage:
                 warnings.warn(f"{damage}; trying the one before.", stacklevel=2)
+                if not self._read_only:
+                    self._set_aside(update)
         raise ConfigError(f"{str(self.directory)!r} has no checkpoint that can be read.")
 
     def best(self, like: Any) -> Saved:
@@ -88,8 +93,17 @@ class Checkpoints:
         raise ConfigError(f"{str(self.directory)!r} has no checkpoint that can be read.")
 
     def close(self) -> None:
-        self.wait()
-        self._manager.close()
+        """What could not be written has been told before, or is told now."""
+        if not self._told:
+            self.wait()
+        with contextlib.suppress(Exception):
+            self._manager.close()
+
+    def _set_aside(self, update: int) -> None:
+        names = (f"damaged_{update}_{n}" for n in itertools.count())
+        free = next(name for name in names if not (self.directory / name).exists())
+        (self.directory / f"update_{update}").rename(self.directory / free)
+        self._manager.reload()
 
     def _scores(self) -> Iterator[tuple[int, float]]:
         for update in self.updates():
@@ -124,6 +138,7 @@ class Checkpoints:
         return self._manager.restore(update, args=ocp.args.Composite(**items))
 
     def _failed(self, error: Exception) -> RunError:
+        self._told = True
         reason = str(error).strip().splitlines()
         return RunError(
             f"a checkpoint could not be written to {str(self.directory)!r}: "

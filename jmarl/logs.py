@@ -20,7 +20,7 @@ class Log:
         for name in (METRICS, EVALS):
             keep_lines_until(run_dir / name, update)
         self._files = {name: (run_dir / name).open("a") for name in (METRICS, EVALS)}
-        self._board = _tensorboard(run_dir, update) if config.tensorboard else None
+        self._board = _tensorboard(run_dir) if config.tensorboard else None
         self._wandb = _wandb(run_dir, config) if config.wandb else None
 
     def metrics(self, entry: dict[str, Any]) -> None:
@@ -85,10 +85,9 @@ def write_marl_eval(run_dir: Path, config: Config) -> None:
     replace_text(run_dir / "marl_eval.json", json.dumps(tree, indent=1))
 
 
-def _tensorboard(run_dir: Path, update: int) -> Any:
+def _tensorboard(run_dir: Path) -> Any:
     from tensorboardX import SummaryWriter
 
-    del update
     return SummaryWriter(str(run_dir / "tensorboard"))
 
 

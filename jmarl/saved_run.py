@@ -76,7 +76,8 @@ def _recorded(path: Path, config: Config, console: Console, checkpoints: Checkpo
     if config.resume is not None:
         kept = config.model_copy(update={"resume": None, "run_dir": path})
         run_dir.replace_text(path / "config.yaml", run_dir.to_yaml(kept))
-    disk, interruption = Disk(path, config, start.update, checkpoints), Interruption()
+    known = -1 if start.state is None else start.update  # lines of later updates come again
+    disk, interruption = Disk(path, config, known, checkpoints), Interruption()
     try:
         with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
             if start.update:

@@ -1,0 +1,113 @@
+"""Runs on disk: what is resumed is what it would have been, whatever came between."""
+
+import shutil
+
+import pytest
+import yaml
+from tiny_runs import TINY, configured, digest, go, resumed, same_runs
+
+from jmarl import run_dir
+from jmarl.errors import ConfigError, RunError
+from jmarl.logs import read_lines
+from jmarl.saved_run import resumed_values
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Programs are compiled once for all runs of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of each kind of policy."""
+    base, runs = tmp_path_factory.mktemp("whole"), {}
+
+    def of(algorithm):
+        if algorithm not in runs:
+            go(configured(base / algorithm, algorithm))
+            runs[algorithm] = base / algorithm
+        return runs[algorithm]
+
+    return of
+
+
+@pytest.mark.parametrize("algorithm", ["mat", "mappo", "rmappo", "ppo"])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(algorithm, whole, tmp_path):
+    """From the checkpoint of update 4, as a power failure in update 5 or 6 would leave it."""
+    shutil.copytree(whole(algorithm), tmp_path / "x")
+    shutil.rmtree(tmp_path / "x" / "checkpoints" / "update_6")
+    outcome = resumed(tmp_path / "x")
+    assert [entry["update"] for entry in outcome.metrics] == [5, 6]
+    same_runs(tmp_path / "x", whole(algorithm))
+
+
+def test_one_seed_gives_one_run_and_another_another(whole, tmp_path):
+    go(configured(tmp_path / "again"))
+    same_runs(tmp_path / "again", whole("ippo"))
+    go(configured(tmp_path / "other", seed=1))
+    assert digest(tmp_path / "other", 6) != digest(whole("ippo"), 6)
+
+
+def test_without_a_checkpoint_it_begins_again(whole, tmp_path):
+    shutil.copytree(whole("ippo"), tmp_path / "x")
+    shutil.rmtree(tmp_path / "x" / "checkpoints")
+    resumed(tmp_path / "x")
+    same_runs(tmp_path / "x", whole("ippo"))
+
+
+def test_a_torn_checkpoint_and_torn_lines_are_got_over(whole, tmp_path):
+    shutil.copytree(whole("ippo"), tmp_path / "x")
+    metrics = tmp_path / "x" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text()[:-30])
+    for file in (tmp_path / "x" / "checkpoints" / "update_6").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.warns(UserWarning, match="update 6 is damaged"):
+        resumed(tmp_path / "x")
+    same_runs(tmp_path / "x", whole("ippo"))
+    assert (tmp_path / "x" / "checkpoints" / "damaged_6_0").is_dir()
+
+
+def test_more_budget_is_allowed_and_a_finished_run_says_so(whole, tmp_path):
+    shutil.copytree(whole("ippo"), tmp_path / "x")
+    with pytest.raises(ConfigError, match=r"done its 6 updates.*--total-updates 12"):
+        resumed(tmp_path / "x")
+    outcome = resumed(tmp_path / "x", total_updates=8)
+    assert [entry["update"] for entry in outcome.metrics] == [7, 8]
+    assert yaml.safe_load((tmp_path / "x" / "config.yaml").read_text())["total_updates"] == 8
+
+
+def test_another_network_or_world_is_refused_by_name(whole):
+    path = whole("ippo")
+    with pytest.raises(ConfigError, match=r"net\.hidden was \[8\], now \[16\]; num_envs was 4"):
+        resumed(path, num_envs=8, net={**TINY["net"], "hidden": [16]}, total_updates=9)
+    with pytest.raises(ConfigError, match="not a run"):
+        resumed_values(path / "nothing")
+
+
+def test_two_processes_do_not_write_one_run(whole):
+    with (
+        run_dir.claimed(whole("ippo")),
+        pytest.raises(ConfigError, match="another process"),
+    ):
+        resumed(whole("ippo"), total_updates=9)
+
+
+def test_what_is_not_finite_stops_the_run_and_is_named(tmp_path):
+    """The state that went wrong is not saved."""
+    wild = {"epochs": 1, "num_minibatches": 1, "lr": 1e30, "lr_schedule": "constant"}
+    with pytest.raises(RunError, match=r"update \d: losses/\w+ is (nan|inf|-inf) \(.*checkpoint"):
+        go(configured(tmp_path / "x", eval_every=1, ppo=wild))
+    saved = [int(path.name.split("_")[1]) for path in (tmp_path / "x" / "checkpoints").iterdir()]
+    lines = read_lines(tmp_path / "x" / "metrics.jsonl")
+    assert max(saved, default=0) <= len(lines) < 6
+
+
+def test_what_is_not_finite_can_be_left_out(tmp_path):
+    wild = {"epochs": 1, "num_minibatches": 1, "lr": 1e30, "lr_schedule": "constant"}
+    outcome = go(configured(tmp_path / "x", on_nonfinite="skip", ppo=wild))
+    assert outcome.metrics[-1]["update"] == 6
+    assert sum(entry["losses/skipped"] for entry in outcome.metrics) >= 1

@@ -1,0 +1,32 @@
+"""Summaries of returns, against scipy and by hand."""
+
+import numpy as np
+from scipy import stats as scipy_stats
+
+from jmarl.stats import bootstrap_interval, iqm, summary
+
+
+def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
+    assert iqm(np.array([100.0, 1.0, 2.0, -50.0])) == 1.5
+
+
+def test_the_interval_agrees_with_scipys_bootstrap():
+    sample = np.random.default_rng(0).normal(3, 2, size=400)
+    expected = scipy_stats.bootstrap(
+        (sample,),
+        lambda x, axis: scipy_stats.trim_mean(x, 0.25, axis=axis),
+        method="percentile",
+        n_resamples=2000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    low, high = bootstrap_interval(sample, resamples=2000)
+    np.testing.assert_allclose([low, high], expected, atol=0.03)
+
+
+def test_a_summary_is_in_order_and_repeats():
+    sample = np.random.default_rng(2).normal(size=50)
+    told = summary(sample)
+    assert told["min"] <= told["iqm_low"] <= told["iqm"] <= told["iqm_high"] <= told["max"]
+    assert told == summary(sample)
+    np.testing.assert_allclose((told["mean"], told["std"]), (sample.mean(), sample.std()))
+    assert summary(np.array([4.0]))["iqm_high"] == 4.0

@@ -1,0 +1,58 @@
+"""Small runs on disk, for tests that compare them."""
+
+import json
+
+from rich.console import Console
+
+from jmarl.config import build
+from jmarl.logs import read_lines
+from jmarl.saved_run import check_continuation, resumed_values, run
+
+TINY = {
+    "num_envs": 4,
+    "rollout_length": 5,
+    "total_updates": 6,
+    "log_every": 1,
+    "eval_every": 2,
+    "eval_episodes": 4,
+    "tensorboard": False,
+    "net": {"n_embd": 8, "hidden": [8]},
+    "ppo": {"epochs": 1, "num_minibatches": 1},
+    "quiet": True,
+}
+WORLDS = {"ppo": {"env": "mpe/simple", "actions": "continuous", "num_envs": 4}}
+OF_TIME = ("seconds", "charts/SPS", "charts/compile_s")
+
+
+def configured(path, algorithm="ippo", **values):
+    return build(
+        TINY | {"algorithm": algorithm, "run_dir": path} | WORLDS.get(algorithm, {}) | values
+    )
+
+
+def go(config):
+    return run(config, Console(quiet=True)).outcome
+
+
+def resumed(path, **values):
+    config = build(resumed_values(path) | values)
+    check_continuation(config)
+    return go(config)
+
+
+def told(path, name):
+    """Lines without what a clock says."""
+    lines = read_lines(path / name)
+    return [{k: v for k, v in line.items() if k not in OF_TIME} for line in lines]
+
+
+def digest(path, update):
+    """Of the whole state: parameters, optimiser, worlds, memory, statistics, keys."""
+    about = path / "checkpoints" / f"update_{update}" / "about" / "metadata"
+    return json.loads(about.read_text())["digest"]
+
+
+def same_runs(one, other, update=6):
+    assert digest(one, update) == digest(other, update)
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert told(one, name) == told(other, name)
