@@ -1,0 +1,188 @@
+"""Policies out of their runs: loaded, scored, exported, and played in mpe2."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_runs import configured, go
+
+import jmarl
+from jmarl.algorithms import make_trainer
+from jmarl.config import build
+from jmarl.errors import ConfigError
+from jmarl.evaluation import play_episodes
+from jmarl.mpe2_worlds import play_in_mpe2
+from jmarl.trained import TrainedPolicy
+
+TAKEN = """
+import json, sys, zipfile
+sys.modules["jmarl"] = sys.modules["flax"] = None
+import jax, jax.numpy as jnp
+from jax import export
+archive = zipfile.ZipFile(sys.argv[1])
+about = json.loads(archive.read("about.json"))
+act = export.deserialize(bytearray(archive.read("greedy"))).call
+memory = [jnp.zeros((5, *shape)) for shape in about["memory"]]
+key = jax.random.key_data(jax.random.key(0))
+obs = jnp.linspace(-1, 1, 5 * 3 * 18).reshape(5, 3, 18)
+out = []
+for fresh in (1.0, 0.0, 0.0):
+    action, memory = act(obs, jnp.ones((5, 3, 5), bool), jnp.full(5, fresh), key, memory)
+    out.append(action.tolist())
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A recurrent policy, whose memory matters."""
+    path = tmp_path_factory.mktemp("run") / "rmappo"
+    outcome = go(configured(path, "rmappo"))
+    return path, outcome
+
+
+def command(module, *arguments):
+    done = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(done, capture_output=True, text=True, timeout=300)
+
+
+def test_a_policy_acts_on_one_world_or_many_and_remembers(run):
+    path, _ = run
+    policy = jmarl.load_policy(path, which="latest")
+    obs = np.random.default_rng(0).normal(size=(6, 3, policy.spec.obs_size))
+    many = policy.act(obs)
+    assert many.action.shape == (6, 3)
+    again = policy.act(obs, many.memory)
+    one = policy.act(obs[2])
+    np.testing.assert_array_equal(one.action, many.action[2])
+    state = many.memory[0]["actor"]
+    assert not np.allclose(state, again.memory[0]["actor"])
+    void = policy.act(obs, many.memory, fresh=np.ones(6))
+    np.testing.assert_allclose(void.memory[0]["actor"], state, atol=1e-6)
+    drawn = [policy.act(obs, key=jax.random.key(i), deterministic=False).action for i in range(3)]
+    assert not np.array_equal(drawn[0], drawn[1]) or not np.array_equal(drawn[0], drawn[2])
+
+
+def test_the_latest_policy_has_the_final_parameters(run):
+    path, outcome = run
+    policy = jmarl.load_policy(path, which="latest")
+    jax.tree.map(np.testing.assert_array_equal, policy.params, outcome.state.params)
+
+
+def test_masked_actions_are_not_chosen(run):
+    policy = jmarl.load_policy(run[0])
+    mask = np.zeros((3, 5), bool)
+    mask[:, 3] = True
+    action = policy.act(np.zeros((3, 18)), action_mask=mask).action
+    np.testing.assert_array_equal(action, 3)
+
+
+def test_misuse_is_explained(run, tmp_path):
+    policy = jmarl.load_policy(run[0])
+    with pytest.raises(ValueError, match=r"shape \(3, 17\); expected \(3, 18\)"):
+        policy.act(np.zeros((3, 17)))
+    with pytest.raises(ValueError, match="needs a key"):
+        policy.act(np.zeros((3, 18)), deterministic=False)
+    with pytest.raises(ConfigError, match="not a run"):
+        jmarl.load_policy(tmp_path)
+    with pytest.raises(ConfigError, match="which='newest'"):
+        jmarl.load_policy(run[0], which="newest")
+
+
+def test_an_exported_policy_acts_without_jmarl(run, tmp_path):
+    path, _ = run
+    out = tmp_path / "policy.zip"
+    done = command("jmarl.export", path, "--out", out)
+    assert done.returncode == 0, done.stderr
+    taken = [sys.executable, "-c", TAKEN, str(out)]
+    found = subprocess.run(taken, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    policy, memory = jmarl.load_policy(path), None
+    obs = jnp.linspace(-1, 1, 5 * 3 * 18).reshape(5, 3, 18)
+    for action in json.loads(found.stdout):
+        expected, memory = policy.act(obs, memory)
+        np.testing.assert_array_equal(action, expected)
+
+
+def test_evaluate_writes_figures_in_the_one_form(run, tmp_path):
+    path, _ = run
+    figures = tmp_path / "x.json"
+    done = command("jmarl.evaluate", path, "--episodes", 8, "--world", "mpe2", "--json", figures)
+    assert done.returncode == 0, done.stderr
+    written = json.loads(figures.read_text())
+    assert {row["case"] for row in written["rows"]} == {"greedy", "sampled"}
+    assert {"return_mean", "return_iqm", "return_std", "length_mean"} <= {
+        row["metric"] for row in written["rows"]
+    }
+    assert {row["subject"] for row in written["rows"]} == {"rmappo"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "not a run"),
+        ([], "usage"),
+        (["RUN", "--episodes", "0"], "episodes=0"),
+        (["RUN", "--wich", "best"], "--which"),
+        (["RUN", "--env-options", "num_agents", "4"], "does not fit"),
+        (["RUN", "--world", "mpe2", "--env-options", "agent_ids", "True"], "agent_ids"),
+    ],
+)
+def test_evaluate_refuses_in_one_sentence(arguments, words, run):
+    done = command("jmarl.evaluate", *(str(run[0]) if a == "RUN" else a for a in arguments))
+    assert done.returncode == (2 if arguments else 0)
+    assert words in (done.stderr if arguments else done.stdout)
+    assert "Traceback" not in done.stderr
+
+
+def test_training_in_memory_touches_no_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = configured(None, compilation_cache=False, total_updates=2)
+    outcome = jmarl.train(config)
+    assert outcome.state.update == 2
+    assert [entry["update"] for entry in outcome.metrics] == [1, 2]
+    assert outcome.evaluations[-1]["absolute"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "actions"),
+    [
+        ("simple_spread", "discrete"),
+        ("simple_reference", "discrete"),
+        ("simple_speaker_listener", "continuous"),
+        ("simple_tag", "discrete"),
+    ],
+)
+def test_a_policy_trained_here_scores_the_same_in_mpe2(scenario, actions):
+    """Over 500 episodes each, within the 99 % interval of the difference of means."""
+    share = {"net": {"hidden": [32], "share": "team"}}
+    config = build(
+        {"algorithm": "ippo", "env": f"mpe/{scenario}", "actions": actions, "num_envs": 64} | share
+    )
+    trainer, hyper = make_trainer(config)
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    step = jax.jit(trainer.step)
+    for _ in range(15):
+        state, _ = step(state, hyper)
+    env, groups, params = trainer.env, trainer.groups, state.params
+    here = jax.jit(lambda p, k: play_episodes(env, groups, p, k, 500))(params, jax.random.key(1))
+    policy = TrainedPolicy(config, env, groups, params, state.normalisers)
+    there = play_in_mpe2(policy, jax.random.key(2), 500, deterministic=True, seed=7)
+    untrained = jax.jit(trainer.init)(jax.random.key(0)).params
+    before = jax.jit(lambda p, k: play_episodes(env, groups, p, k, 500))(
+        untrained, jax.random.key(1)
+    )
+    for team in env.spec.teams:
+        ours, theirs, early = (
+            np.asarray(seen.agent_return)[:, list(team.agents)].sum(1)
+            for seen in (here, there, before)
+        )
+        error = np.sqrt(ours.var() / ours.size + theirs.var() / theirs.size)
+        assert abs(ours.mean() - theirs.mean()) < 2.576 * error, team.name
+        if env.spec.cooperative:  # it has learned something that the interval can see
+            assert ours.mean() - early.mean() > 5 * error
