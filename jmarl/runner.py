@@ -56,6 +56,8 @@ class Sink(Protocol):
 
 class Outcome(NamedTuple):
     state: State
+    update: int  # updates done, from the very beginning
+    seconds: float  # of training, likewise
     metrics: list[dict[str, Any]]  # one entry a chunk of updates
     evaluations: list[dict[str, Any]]
     stopped_by: int | None  # the signal that cut the run short
@@ -143,9 +145,11 @@ class Runner:
             best = self.best is not None and self.best.update == done
             if at_end or best or _crossed(done, length, config.checkpoint_every or every):
                 self._save(done, entry["seconds"], state, evaluated)
+        seconds = self.metrics[-1]["seconds"] if self.metrics else self.start.seconds
         if interruption.signal is None:
-            self._assess_best(done)
-        return Outcome(state, self.metrics, self.evaluations, interruption.signal)
+            self._assess_best(done, seconds)
+        told = (self.metrics, self.evaluations)
+        return Outcome(state, done, seconds, *told, interruption.signal)
 
     def _entry(self, before: int, updates: list[dict[str, Any]]) -> dict[str, Any]:
         """Means over a chunk, after a look for what is not finite."""
@@ -195,7 +199,7 @@ class Runner:
         score = NO_SCORE if evaluated is None else _score(spec, evaluated, update)
         self.sink.save(update, state, score, {"update": update, "seconds": seconds})
 
-    def _assess_best(self, update: int) -> None:
+    def _assess_best(self, update: int, seconds: float) -> None:
         """The absolute metric: the best parameters over ten times the episodes."""
         if self.best is None:
             return
@@ -212,7 +216,7 @@ class Runner:
         entry = {
             "update": update,
             "steps": update * self.config.steps_per_update,
-            "seconds": self.metrics[-1]["seconds"] if self.metrics else self.start.seconds,
+            "seconds": seconds,
             "absolute": True,
             "best_update": self.best.update,
         }

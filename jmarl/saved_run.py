@@ -132,15 +132,14 @@ def _apart(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[t
 
 
 def _write_summary(path: Path, config: Config, outcome: Outcome) -> None:
-    last = outcome.metrics[-1]
     summary = {
         "algorithm": config.algorithm,
         "env": config.env,
         "seed": config.seed,
         "finished": outcome.stopped_by is None,
-        "updates": last["update"],
-        "steps": last["steps"],
-        "seconds": last["seconds"],
+        "updates": outcome.update,
+        "steps": outcome.update * config.steps_per_update,
+        "seconds": outcome.seconds,
         "evaluation": next((e for e in reversed(outcome.evaluations) if "absolute" not in e), None),
         "absolute": next((e for e in outcome.evaluations if "absolute" in e), None),
     }

@@ -72,7 +72,7 @@ def _tell(config: Config, outcome: Any, path: Path, console: Console) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
     if outcome.stopped_by is not None:
-        say(f"stopped after update {outcome.metrics[-1]['update']}, and saved.")
+        say(f"stopped after update {outcome.update}; what was learned is saved.")
         say(f"go on: python -m jmarl.train --resume {path}")
         return
     told = [entry for entry in outcome.evaluations if "absolute" not in entry]

@@ -1,6 +1,7 @@
 """Configurations: what is accepted, and how the rest is refused."""
 
 import contextlib
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jmarl import run_dir
 from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
@@ -83,6 +85,23 @@ def test_presets_that_are_none(text, words, tmp_path):
         read_preset(path)
 
 
+HOSTILE = [
+    "env: ../../x",
+    "env: mpe/../../etc/passwd",
+    "run_dir: [1, 2]",
+    "num_envs: 1e400",
+    "num_envs: -1",
+    "seed: 99999999999999999999999999",
+    "total_steps: .nan",
+    "algorithm: '[red]mat[/red]'",
+    "env_options: {a: {b: c}}",
+    "ppo: {lr: !!python/object/apply:os.system ['x']}",
+    "? [a, b]\n: c",
+    "&a [*a]",
+    "num_envs: 0x1p3",
+]
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.dictionaries(
@@ -114,3 +133,24 @@ def test_an_algorithm_brings_its_own_defaults_under_what_is_given():
 def test_ppo_is_refused_where_several_play():
     with pytest.raises(ConfigError, match="simple_spread has 3: choose ippo"):
         make_trainer(build({"algorithm": "ppo", "env": "mpe/simple_spread"}))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.text(max_size=40) | st.binary(max_size=40) | st.sampled_from(HOSTILE))
+def test_any_file_is_read_or_refused_never_more(content):
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "preset.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with contextlib.suppress(ConfigError):  # any other exception fails the test
+            parse([str(path)])
+        assert [path] == list(Path(directory).iterdir())
+
+
+@pytest.mark.parametrize("name", ["../../x", "[bold]x[/bold]", "a/b c", "ünï\u202ecode", "$(x)"])
+def test_a_run_directory_stays_where_runs_are(name, tmp_path, monkeypatch):
+    """Whatever the world is called."""
+    monkeypatch.chdir(tmp_path)
+    path = run_dir.create(Config(env=name))
+    assert path.resolve().parent == tmp_path / "runs"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+    assert run_dir.create(Config(env=name)) != path

@@ -1,13 +1,19 @@
 """`python -m jmarl.train` as a user runs it."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
 import pytest
 import yaml
+from tiny_runs import same_runs
+
+from jmarl.logs import read_lines
 
 TINY = [
     *("--num-envs", "4", "--rollout-length", "5", "--total-updates", "3", "--log-every", "2"),
@@ -82,6 +88,37 @@ def test_the_run_says_what_it_was_made_with_and_how_it_ended(finished):
     assert summary["finished"]
     assert (summary["updates"], summary["steps"]) == (3, 60)
     assert list((cwd / "mine" / "tensorboard").iterdir())
+
+
+def interrupted(number, cwd, cache):
+    """A run that gets a signal once it trains; the exit code and what it said."""
+    many = [a if a != "3" else "40" for a in TINY if a != "--no-compilation-cache"]
+    command = [sys.executable, "-m", "jmarl.train", *many, "--log-every", "1"]
+    options = {"cwd": cwd, "text": True, "stdout": subprocess.PIPE}
+    options["env"] = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    with subprocess.Popen([*command, "--run-dir", "mine"], **options) as process:
+        while process.poll() is None and not read_lines(cwd / "mine" / "evals.jsonl"):
+            time.sleep(0.01)
+        process.send_signal(number)
+        out = process.communicate(timeout=120)[0]
+    return process.returncode, out, command, options
+
+
+def test_after_a_signal_it_goes_on_as_if_nothing_had_been(finished, tmp_path):
+    code, out, command, options = interrupted(signal.SIGTERM, tmp_path, finished[0] / "cache")
+    assert code == 143
+    assert "go on: python -m jmarl.train --resume mine" in out
+    resume = [sys.executable, "-m", "jmarl.train", "--resume", "mine"]
+    assert subprocess.run(resume, **options).returncode == 0
+    assert subprocess.run([*command, "--run-dir", "whole"], **options).returncode == 0
+    same_runs(tmp_path / "mine", tmp_path / "whole", 40)
+
+
+def test_control_c_saves_too(finished, tmp_path):
+    code, out, _, _ = interrupted(signal.SIGINT, tmp_path, finished[0] / "cache")
+    assert code == 130
+    assert "saved" in out
+    assert list((tmp_path / "mine" / "checkpoints").glob("update_*"))
 
 
 def test_another_run_is_not_overwritten(finished):

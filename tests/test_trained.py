@@ -1,4 +1,4 @@
-"""Policies out of their runs: loaded, scored, exported, and played in mpe2."""
+"""Policies out of their runs: loaded, scored, exported."""
 
 import json
 import subprocess
@@ -11,12 +11,7 @@ import pytest
 from tiny_runs import configured, go
 
 import jmarl
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
 from jmarl.errors import ConfigError
-from jmarl.evaluation import play_episodes
-from jmarl.mpe2_worlds import play_in_mpe2
-from jmarl.trained import TrainedPolicy
 
 TAKEN = """
 import json, sys, zipfile
@@ -147,42 +142,3 @@ def test_training_in_memory_touches_no_disk(tmp_path, monkeypatch):
     assert [entry["update"] for entry in outcome.metrics] == [1, 2]
     assert outcome.evaluations[-1]["absolute"]
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("scenario", "actions"),
-    [
-        ("simple_spread", "discrete"),
-        ("simple_reference", "discrete"),
-        ("simple_speaker_listener", "continuous"),
-        ("simple_tag", "discrete"),
-    ],
-)
-def test_a_policy_trained_here_scores_the_same_in_mpe2(scenario, actions):
-    """Over 500 episodes each, within the 99 % interval of the difference of means."""
-    share = {"net": {"hidden": [32], "share": "team"}}
-    config = build(
-        {"algorithm": "ippo", "env": f"mpe/{scenario}", "actions": actions, "num_envs": 64} | share
-    )
-    trainer, hyper = make_trainer(config)
-    state = jax.jit(trainer.init)(jax.random.key(0))
-    step = jax.jit(trainer.step)
-    for _ in range(15):
-        state, _ = step(state, hyper)
-    env, groups, params = trainer.env, trainer.groups, state.params
-    here = jax.jit(lambda p, k: play_episodes(env, groups, p, k, 500))(params, jax.random.key(1))
-    policy = TrainedPolicy(config, env, groups, params, state.normalisers)
-    there = play_in_mpe2(policy, jax.random.key(2), 500, deterministic=True, seed=7)
-    untrained = jax.jit(trainer.init)(jax.random.key(0)).params
-    before = jax.jit(lambda p, k: play_episodes(env, groups, p, k, 500))(
-        untrained, jax.random.key(1)
-    )
-    for team in env.spec.teams:
-        ours, theirs, early = (
-            np.asarray(seen.agent_return)[:, list(team.agents)].sum(1)
-            for seen in (here, there, before)
-        )
-        error = np.sqrt(ours.var() / ours.size + theirs.var() / theirs.size)
-        assert abs(ours.mean() - theirs.mean()) < 2.576 * error, team.name
-        if env.spec.cooperative:  # it has learned something that the interval can see
-            assert ours.mean() - early.mean() > 5 * error
