@@ -138,3 +138,20 @@ def test_rewards_are_shared_as_asked():
     np.testing.assert_array_equal(shared_reward(reward, teams, "individual"), [[1, 7, 3]])
     np.testing.assert_array_equal(shared_reward(reward, teams, "team_mean"), [[2, 7, 2]])
     np.testing.assert_array_equal(shared_reward(reward, teams, "team_sum"), [[4, 7, 4]])
+
+
+@pytest.mark.parametrize(("start_state", "alike"), [("stored", True), ("zero", False)])
+def test_sequences_in_pieces_begin_with_what_was_remembered(start_state, alike):
+    """Episodes of 4 steps end within pieces of 5: the ratio is 1 if memory is what it was."""
+    chosen = {
+        "algorithm": "rippo",
+        "rollout_length": 10,
+        "env_options": {"episode_length": 4},
+        "net": {"hidden": [8], "start_state": start_state, "actor_gain": 1.0},
+        "ppo": {"epochs": 1, "num_minibatches": 1, "chunk_length": 5},
+    }
+    trainer, hyper = make_trainer(build(TINY | chosen))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    _, metrics = jax.jit(trainer.step)(state, hyper)
+    apart = float(metrics["losses/approx_kl"])
+    assert (apart < 1e-9) == alike

@@ -10,6 +10,7 @@ import torch
 from jmarl.types import Batch, Perception
 from jmarl.update import (
     Learner,
+    chunks,
     clip_by_global_norm,
     gradient_step,
     learn,
@@ -122,3 +123,10 @@ def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl,
     np.testing.assert_array_equal(jnp.stack(learner), [steps, 10 + steps, 20 + steps])
     assert metrics["losses/epochs"] == epochs_run
     np.testing.assert_allclose(metrics["x"], (steps + 1) / 2)  # mean of 1 … steps
+
+
+def test_chunks_are_pieces_of_a_rollout_side_by_side():
+    """Six steps of two worlds, in pieces of three: rows are told apart by 10·step + world."""
+    rows = 10 * jnp.arange(6)[:, None] + jnp.arange(2)[None]
+    cut = chunks(rows, 3)
+    np.testing.assert_array_equal(cut, [[0, 1, 30, 31], [10, 11, 40, 41], [20, 21, 50, 51]])

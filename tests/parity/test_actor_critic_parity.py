@@ -246,6 +246,30 @@ def test_onpolicy_update(kind, recurrent, central, form, x64):
     agree(after, onpolicy_params(*nets, policy))
 
 
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_onpolicy_update_in_single_precision(recurrent):
+    """Parameters after the same steps of Adam, jmarl in float32 and torch in float64."""
+    actor, critic, policy = onpolicy_models("discrete", recurrent)
+    data = rows("discrete")
+    params = jax.tree.map(jnp.float32, onpolicy_params(actor, critic, policy))
+    hyper = Hyper(
+        clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
+        max_grad_norm=0.05, huber_delta=DELTA,
+    )  # fmt: skip
+    given = ours(data, memory_of(data, recurrent))
+    objective = objective_of(True, True, True, ratio="component", entropy="sum")
+    _, _, after = updated(policy, params, given, objective, hyper, clip_apart=True)
+    assert {leaf.dtype for leaf in jax.tree.leaves(after)} == {np.dtype(np.float32)}
+    batch, statistics = onpolicy_batch("discrete", data, recurrent), value_norm_of(True)
+    optimisers = [torch.optim.Adam(net.parameters(), lr=LR, eps=1e-5) for net in (actor, critic)]
+    for _ in range(STEPS):
+        reference.onpolicy_update(
+            actor, critic, *optimisers, batch, CLIP, VALUE_COEF, ENTROPY_COEF, 0.05, DELTA, True,
+            statistics,
+        )  # fmt: skip
+    agree(after, onpolicy_params(actor, critic, policy), atol=1e-4)
+
+
 def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
     actor, critic, policy = onpolicy_models("box", recurrent=True)
     dead = {"base.mlp.fc_h.0.weight": torch.zeros(H, H)}
