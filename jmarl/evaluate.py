@@ -94,7 +94,8 @@ def main() -> None:
             raise ConfigError("which run? Write python -m jmarl.evaluate RUN.")
         given = ["--json-path" if a == "--json" else a for a in arguments[1:]]
         options = validated(Options, read_options(Options(), prog, given))
-        figures, policy = score(Path(arguments[0]), options)
+        with console.status(f"playing {options.episodes} episodes, greedy and sampled …"):
+            figures, policy = score(Path(arguments[0]), options)
     except ConfigError as error:
         errors.print(str(error), style="red", markup=False)
         raise SystemExit(2) from None

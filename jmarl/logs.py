@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class Log:
         for name in (METRICS, EVALS):
             keep_lines_until(run_dir / name, update)
         self._files = {name: (run_dir / name).open("a") for name in (METRICS, EVALS)}
-        self._board = _tensorboard(run_dir) if config.tensorboard else None
+        self._run_dir, self._curves = run_dir, config.tensorboard
         self._wandb = _wandb(run_dir, config) if config.wandb else None
 
     def metrics(self, entry: dict[str, Any]) -> None:
@@ -32,17 +33,25 @@ class Log:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-        if self._board is not None:
+        if "_board" in vars(self):
             self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
+
+    @cached_property
+    def _board(self) -> Any:
+        """Opened with the first figures, which come when training is under way: importing it takes
+        a second."""
+        from tensorboardX import SummaryWriter
+
+        return SummaryWriter(str(self._run_dir / "tensorboard"))
 
     def _write(self, name: str, entry: dict[str, Any]) -> None:
         file = self._files[name]
         file.write(as_json(entry) + "\n")
         file.flush()
         curves = {key: value for key, value in entry.items() if "/" in key}
-        if self._board is not None:
+        if self._curves:
             for key, value in curves.items():
                 self._board.add_scalar(key, value, entry["steps"])
         if self._wandb is not None:
@@ -83,12 +92,6 @@ def write_marl_eval(run_dir: Path, config: Config) -> None:
             steps[f"step_{len(steps)}"] = about | figures
     tree = {family: {task: {config.algorithm: {f"seed_{config.seed}": steps}}}}
     replace_text(run_dir / "marl_eval.json", json.dumps(tree, indent=1))
-
-
-def _tensorboard(run_dir: Path) -> Any:
-    from tensorboardX import SummaryWriter
-
-    return SummaryWriter(str(run_dir / "tensorboard"))
 
 
 def _wandb(run_dir: Path, config: Config) -> Any:

@@ -1,8 +1,10 @@
 """A run on disk: begun, recorded, interrupted, taken up again."""
 
+import contextlib
 import json
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import yaml
@@ -10,13 +12,15 @@ from rich.console import Console
 
 from jmarl import run_dir
 from jmarl.algorithms import make_trainer
-from jmarl.checkpoint import Checkpoints
-from jmarl.config import Config, build, read_preset
+from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.logs import Log, write_marl_eval
 from jmarl.runner import Best, Interruption, Outcome, Runner, Start
 from jmarl.screen import Screen
 from jmarl.types import State
+
+if TYPE_CHECKING:
+    from jmarl.checkpoint import Checkpoints
 
 # What may differ between a run and its continuation: none of it is in the state or the program's
 # shapes. A larger budget stretches the learning rate's decay.
@@ -35,8 +39,20 @@ class Finished(NamedTuple):
 class Disk:
     """Figures and checkpoints of one run directory."""
 
-    def __init__(self, path: Path, config: Config, update: int, checkpoints: Checkpoints) -> None:
-        self.log, self.checkpoints = Log(path, config, update), checkpoints
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config = path, config
+        self.log: Log
+
+    @cached_property
+    def checkpoints(self) -> "Checkpoints":
+        """Orbax takes a second to import, and a new run first needs it when it has trained."""
+        from jmarl.checkpoint import Checkpoints
+
+        return Checkpoints(self.path / "checkpoints", self.config.keep_checkpoints)
+
+    def open_log(self, start: Start) -> None:
+        """Lines of later updates come again; a run that begins anew has none."""
+        self.log = Log(self.path, self.config, -1 if start.state is None else start.update)
 
     def metrics(self, entry: dict[str, Any]) -> None:
         self.log.metrics(entry)
@@ -50,6 +66,12 @@ class Disk:
     def last_saved(self) -> int | None:
         return max(self.checkpoints.updates(), default=None)
 
+    def close(self) -> None:
+        if hasattr(self, "log"):
+            self.log.close()
+        if "checkpoints" in vars(self):
+            self.checkpoints.close()
+
 
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
@@ -58,16 +80,13 @@ def run(config: Config, console: Console) -> Finished:
         path = run_dir.create(config)
     else:
         path = config.resume
-    with run_dir.claimed(path):
-        checkpoints = Checkpoints(path / "checkpoints", config.keep_checkpoints)
-        try:
-            return Finished(_recorded(path, config, console, checkpoints), path)
-        finally:
-            checkpoints.close()
+    with run_dir.claimed(path), contextlib.closing(Disk(path, config)) as disk:
+        return Finished(_recorded(config, console, disk), path)
 
 
-def _recorded(path: Path, config: Config, console: Console, checkpoints: Checkpoints) -> Outcome:
-    start = Start() if config.resume is None else _take_up(config, checkpoints)
+def _recorded(config: Config, console: Console, disk: Disk) -> Outcome:
+    path = disk.path
+    start = Start() if config.resume is None else _take_up(config, disk)
     if start.update >= config.num_updates:
         raise ConfigError(
             f"{str(path)!r} has done its {start.update} updates; give it more, such as "
@@ -75,24 +94,22 @@ def _recorded(path: Path, config: Config, console: Console, checkpoints: Checkpo
         )
     if config.resume is not None:
         kept = config.model_copy(update={"resume": None, "run_dir": path})
-        run_dir.replace_text(path / "config.yaml", run_dir.to_yaml(kept))
-    known = -1 if start.state is None else start.update  # lines of later updates come again
-    disk, interruption = Disk(path, config, known, checkpoints), Interruption()
-    try:
-        with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
-            if start.update:
-                screen.note(f"resumed {path} after update {start.update}")
-            outcome = Runner(config, start, disk, screen).run(interruption)
-            checkpoints.wait()
-    finally:
-        disk.log.close()
+        run_dir.replace_text(path / "config.yaml", to_yaml(kept))
+    disk.open_log(start)
+    interruption = Interruption()
+    with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
+        if start.update:
+            screen.note(f"resumed {path} after update {start.update}")
+        outcome = Runner(config, start, disk, screen).run(interruption)
+    disk.checkpoints.wait()
     write_marl_eval(path, config)
     _write_summary(path, config, outcome)
     return outcome
 
 
-def _take_up(config: Config, checkpoints: Checkpoints) -> Start:
+def _take_up(config: Config, disk: Disk) -> Start:
     """The latest whole checkpoint; without any the run begins again, as it did."""
+    checkpoints = disk.checkpoints
     if not checkpoints.updates():
         return Start()
     trainer, _ = make_trainer(config)

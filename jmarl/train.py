@@ -59,7 +59,7 @@ def main() -> None:
     except ConfigError as error:
         errors.print(str(error), style="red", markup=False)
         raise SystemExit(2) from None
-    except RunError as error:
+    except (RunError, OSError) as error:  # OSError: a full disk, a directory taken away
         errors.print(str(error), style="red", markup=False)
         raise SystemExit(1) from None
     _tell(config, finished.outcome, finished.path, console)

@@ -1,5 +1,6 @@
 """Runs on disk: what is resumed is what it would have been, whatever came between."""
 
+import importlib.util
 import shutil
 
 import pytest
@@ -111,3 +112,9 @@ def test_what_is_not_finite_can_be_left_out(tmp_path):
     outcome = go(configured(tmp_path / "x", on_nonfinite="skip", ppo=wild))
     assert outcome.metrics[-1]["update"] == 6
     assert sum(entry["losses/skipped"] for entry in outcome.metrics) >= 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")
+def test_a_missing_package_for_curves_is_named_with_its_extra(tmp_path):
+    with pytest.raises(ConfigError, match=r'pip install "jmarl\[wandb\]"'):
+        go(configured(tmp_path / "x", wandb=True))
