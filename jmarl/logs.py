@@ -18,11 +18,11 @@ class Log:
 
     def __init__(self, run_dir: Path, config: Config, update: int) -> None:
         """Lines of later updates than `update` are dropped: they are about to come again."""
+        self._wandb = _wandb(run_dir, config) if config.wandb else None
         for name in (METRICS, EVALS):
             keep_lines_until(run_dir / name, update)
         self._files = {name: (run_dir / name).open("a") for name in (METRICS, EVALS)}
         self._run_dir, self._curves = run_dir, config.tensorboard
-        self._wandb = _wandb(run_dir, config) if config.wandb else None
 
     def metrics(self, entry: dict[str, Any]) -> None:
         self._write(METRICS, entry)
