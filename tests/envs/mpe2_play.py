@@ -6,17 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-VERSIONS = {
-    "simple": "simple_v3",
-    "simple_spread": "simple_spread_v3",
-    "simple_reference": "simple_reference_v3",
-    "simple_speaker_listener": "simple_speaker_listener_v4",
-    "simple_adversary": "simple_adversary_v3",
-    "simple_push": "simple_push_v3",
-    "simple_tag": "simple_tag_v3",
-    "simple_crypto": "simple_crypto_v3",
-    "simple_world_comm": "simple_world_comm_v3",
-}
+from jmarl.mpe2_worlds import VERSIONS
+
 # our option → mpe2's
 OPTIONS = {"num_agents": "N", "episode_length": "max_cycles"}
 

@@ -397,10 +397,9 @@ def test_xuance_update(kind, recurrent, central, form, x64):
     statistics = value_norm_of(norm)
 
     def update():
-        one = reference.xuance_update_recurrent if recurrent else reference.xuance_update
-        return one(
+        return reference.xuance_update(
             *nets, optimiser, batch, CLIP, VALUE_CLIP, VALUE_COEF, ENTROPY_COEF, 0.2, huber,
-            DELTA, clip_value, statistics,
+            DELTA, clip_value, statistics, recurrent,
         )  # fmt: skip
 
     losses = update()

@@ -19,7 +19,6 @@ from torch_actor_critic import (
     unnormalised_no_clip_value_loss,
     xuance_losses,
     xuance_update,
-    xuance_update_recurrent,
     xuance_value_loss,
 )
 from torch_core import ValueNorm
@@ -458,7 +457,7 @@ def test_xuance_recurrent_update_masks_what_is_not_filled():
         # The last observation is there for the bootstrap only.
         batch["obs"] = batch["obs"].clone()
         batch["obs"][:, :, -1] += junk
-        info = xuance_update_recurrent(actor, critic, sgd(actor, critic), batch, *options)
+        info = xuance_update(actor, critic, sgd(actor, critic), batch, *options, recurrent=True)
         results.append((info, parameters(actor), parameters(critic)))
         expected = -batch["advantage"][filled == 1].mean().item()
         assert info["policy"] == pytest.approx(expected)
@@ -471,5 +470,5 @@ def test_xuance_recurrent_value_norm_sees_padding():
     actor, critic, batch = xuance_episodes()
     norm = ValueNorm(dtype=FLOAT)
     options = (0.2, 0.2, 0.5, 0.01, 10.0, False, None, False)
-    xuance_update_recurrent(actor, critic, sgd(actor, critic), batch, *options, norm)
+    xuance_update(actor, critic, sgd(actor, critic), batch, *options, norm, recurrent=True)
     assert norm.moments()[0].item() == pytest.approx(batch["return"].mean().item())

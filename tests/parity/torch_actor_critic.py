@@ -463,7 +463,7 @@ def xuance_recurrent_losses(
     use_value_clip=True,
     value_norm=None,
 ):
-    """The terms of `xuance_update_recurrent` as tensors: policy, value, entropy."""
+    """The terms of recurrent `xuance_update` as tensors: policy, value, entropy."""
     available = batch.get("available")
     if available is not None:
         available = available[:, :, :-1]
@@ -511,44 +511,22 @@ def xuance_update(
     huber_delta,
     use_value_clip,
     value_norm=None,
+    recurrent=False,
 ):
     """One feed-forward minibatch: a sum over agents for the actor, means for the rest.
 
     L_a = -mean_B Σ_N min(ρÂ, clip(ρ, 1±c)Â), Â = A·mask;  L_e = mean_{B,N}(H·mask)
     `batch`: obs (B, N, o), critic_in (B, N, c), action int (B, N) or float (B, N, A), log_prob
     (B, N), value, return, advantage, agent_mask (B, N, 1), optionally available (B, N, A).
+    `recurrent`: one minibatch of whole episodes, every term Σ(x·filled) / Σfilled over B, N and T;
+    obs (B, N, T+1, o), critic_in (B, N, T+1, c), action int (B, N, T) or float (B, N, T, A),
+    log_prob (B, N, T), value, return, advantage (B, N, T, 1), filled (B, T, 1), optionally
+    available (B, N, T+1, A). The last step is not used. `value_norm` learns the returns of unfilled
+    steps as well, as the reference does.
     -> floats policy, value, entropy, total, grad_norm (unclipped). No clipping: grad_clip None.
     """
-    losses = xuance_losses(
-        actor, critic, batch, clip, value_clip, use_huber, huber_delta, use_value_clip, value_norm
-    )
-    return xuance_step(actor, critic, optimiser, losses, vf_coef, ent_coef, grad_clip)
-
-
-def xuance_update_recurrent(
-    actor,
-    critic,
-    optimiser,
-    batch,
-    clip,
-    value_clip,
-    vf_coef,
-    ent_coef,
-    grad_clip,
-    use_huber,
-    huber_delta,
-    use_value_clip,
-    value_norm=None,
-):
-    """One minibatch of whole episodes: every term is Σ(x·filled) / Σfilled over B, N and T.
-
-    `batch`: obs (B, N, T+1, o), critic_in (B, N, T+1, c), action int (B, N, T) or float
-    (B, N, T, A), log_prob (B, N, T), value, return, advantage (B, N, T, 1), filled (B, T, 1),
-    optionally available (B, N, T+1, A). The last step's outputs are not used. `value_norm` learns
-    the returns of unfilled steps as well, as the reference does.
-    -> as `xuance_update`.
-    """
-    losses = xuance_recurrent_losses(
+    losses_of = xuance_recurrent_losses if recurrent else xuance_losses
+    losses = losses_of(
         actor, critic, batch, clip, value_clip, use_huber, huber_delta, use_value_clip, value_norm
     )
     return xuance_step(actor, critic, optimiser, losses, vf_coef, ent_coef, grad_clip)
