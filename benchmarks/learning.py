@@ -1,10 +1,12 @@
 """What presets learn: greedy returns over training, beside a random policy's.
 
 Every preset is trained to the end of its own budget; several seeds are one vmapped program.
-Seconds are of training alone, without compilation and evaluation.
+Seconds are of training alone, without compilation and evaluation. Where presets are named, theirs
+are replaced among the figures that there are.
 """
 
 import argparse
+import json
 import time
 from functools import partial
 from pathlib import Path
@@ -205,6 +207,15 @@ def draw(curves: list[Curve], path: Path) -> None:
     console.print(f"curves: {path}")
 
 
+def replaced(path: Path, curves: list[Curve]) -> list[Curve]:
+    """The curves of an earlier run, those trained now in their place."""
+    before = json.loads(path.read_text())["curves"] if path.exists() else []
+    kept = [Curve(**c | {"points": [Point(**p) for p in c["points"]]}) for c in before]
+    known = {curve.preset: curve for curve in (*kept, *curves)}
+    order = [preset for preset in SEEDS if preset in known]
+    return [known[preset] for preset in order]
+
+
 def main() -> None:
     def further(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -219,6 +230,8 @@ def main() -> None:
     for preset in presets:
         config = build(read_preset(CONFIGS / f"{preset}.yaml"))
         curves.append(learn(preset, config, SEEDS[preset]))
+    if options.presets:
+        curves = replaced(options.json, curves)
     columns = ["", "random", "untrained", "trained", "seeds", "won", "steps", "minutes"]
     table(f"greedy return, mean of {EPISODES} episodes", columns, [line(c) for c in curves])
     named = [curve._asdict() | {"points": [p._asdict() for p in curve.points]} for curve in curves]

@@ -37,7 +37,8 @@ class Checkpoints:
     """Those of one run, oldest first. Saving goes on in the background."""
 
     def __init__(self, directory: Path, keep_latest: int = 3, read_only: bool = False) -> None:
-        self.directory, self._read_only, self._told = directory, read_only, False
+        self.directory, self._keep_latest = directory, keep_latest
+        self._read_only, self._told = read_only, False
         kept = [keep.LatestN(keep_latest), keep.BestN(get_metric_fn=lambda m: m["score"], n=1)]
         options = ocp.CheckpointManagerOptions(
             preservation_policy=keep.AnyPreservationPolicy(kept),
@@ -91,6 +92,12 @@ class Checkpoints:
             except DamagedError as damage:
                 warnings.warn(f"{damage}; trying the next best.", stacklevel=2)
         raise ConfigError(f"{str(self.directory)!r} has no checkpoint that can be read.")
+
+    def prune(self, best: int) -> None:
+        """Remove what a killed run had no time to: all but the latest few and the best."""
+        for update in self.updates()[: -self._keep_latest]:
+            if update != best:
+                self._manager.delete(update)
 
     def close(self) -> None:
         """What could not be written has been told before, or is told now."""

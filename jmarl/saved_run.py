@@ -115,6 +115,7 @@ def _take_up(config: Config, disk: Disk) -> Start:
     trainer, _ = make_trainer(config)
     like = jax.eval_shape(trainer.init, jax.random.key(0))
     latest, best = checkpoints.latest(like), checkpoints.best(like)
+    checkpoints.prune(best.update)
     known = Best(best.about["score"], best.update, best.state.params, best.state.normalisers)
     return Start(latest.state, latest.update, latest.about["seconds"], known)
 

@@ -36,7 +36,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path, monkeypatch):
     """kill -9, again and again: nothing finished is lost, and the end is bit for bit the same."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["jmarl.saved_run"])
+    context.set_forkserver_preload(["jmarl.saved_run", "jmarl.checkpoint"])
     chance, path, kills = random.Random(0), tmp_path / "killed", 0
     while True:
         before = progress(path)
@@ -57,5 +57,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path, monkeypatch):
         finished = list((path / "checkpoints").glob("update_*[0-9]"))
         assert finished or progress(path) <= 2
     assert kills >= KILLS // 2
+    # the best, the latest two, and the two from which the last life began
+    assert len(list((path / "checkpoints").iterdir())) <= 5
     go(often_saving(tmp_path / "whole"))
     same_runs(path, tmp_path / "whole", UPDATES)
