@@ -1,15 +1,17 @@
 """What a sample of returns says: moments, the interquartile mean, and how sure it is."""
 
 import numpy as np
-from scipy.stats import trim_mean
 
 LEVEL = 0.95
 RESAMPLES = 500
 
 
-def iqm(sample: np.ndarray) -> float:
-    """Mean of the middle half: as robust as the median, with less variance."""
-    return float(trim_mean(sample, 0.25))
+def iqm(sample: np.ndarray) -> np.ndarray:
+    """Mean of the middle half along the last axis: as robust as the median, with less variance.
+    scipy's trim_mean(x, 0.25), whose import alone takes a second."""
+    size = sample.shape[-1]
+    cut = size // 4
+    return np.partition(sample, (cut, size - cut - 1))[..., cut : size - cut].mean(-1)
 
 
 def bootstrap_interval(
@@ -18,7 +20,7 @@ def bootstrap_interval(
     """Percentile interval of the interquartile mean, the same for the same sample."""
     rng = np.random.default_rng(seed)
     drawn = rng.choice(sample, size=(resamples, sample.size))
-    low, high = np.quantile(trim_mean(drawn, 0.25, axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(iqm(drawn), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
@@ -30,7 +32,7 @@ def summary(sample: np.ndarray) -> dict[str, float]:
         "std": float(sample.std()),
         "min": float(sample.min()),
         "max": float(sample.max()),
-        "iqm": iqm(sample),
+        "iqm": float(iqm(sample)),
         "iqm_low": low,
         "iqm_high": high,
     }

@@ -10,6 +10,12 @@ def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
     assert iqm(np.array([100.0, 1.0, 2.0, -50.0])) == 1.5
 
 
+def test_it_is_scipys_trimmed_mean():
+    for size in (1, 2, 3, 4, 5, 50, 51):
+        sample = np.random.default_rng(size).normal(size=size)
+        np.testing.assert_allclose(iqm(sample), scipy_stats.trim_mean(sample, 0.25))
+
+
 def test_the_interval_agrees_with_scipys_bootstrap():
     sample = np.random.default_rng(0).normal(3, 2, size=400)
     expected = scipy_stats.bootstrap(
