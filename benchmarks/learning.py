@@ -10,7 +10,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,9 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset
 from jmarl.distributions import make_actions
 from jmarl.envs.base import Env
-from jmarl.evaluation import play_episodes
+from jmarl.evaluation import Episodes
+from jmarl.population import Population
 from jmarl.spaces import Box
-from jmarl.trainer import Trainer
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SEEDS = {  # preset → seeds that are trained side by side
@@ -92,43 +92,21 @@ def random_return(env: Env, key: jax.Array, episodes: int) -> float:
     return float(jax.jit(play)(key))
 
 
-def programs(trainer: Trainer, hyper: Any, seeds: int) -> tuple[Any, Any, Any]:
-    """init, step and score, over a leading axis of seeds."""
-
-    def score(params: Any, norms: Any, key: jax.Array) -> Any:
-        seen = play_episodes(trainer.env, trainer.groups, params, key, EPISODES, norms=norms)
-        won = None if seen.won is None else seen.won.mean()
-        return seen.agent_return.sum(1).mean(), won
-
-    def over_seeds(function: Any) -> Any:
-        if seeds > 1:
-            return jax.vmap(function)
-        # a lone run keeps the program that it has in training
-        return lambda *args: jax.tree.map(
-            lambda x: x[None], function(*jax.tree.map(lambda x: x[0], args))
-        )
-
-    step = over_seeds(lambda state: trainer.step(state, hyper)[0])
-    return (
-        jax.jit(over_seeds(trainer.init)),
-        jax.jit(step, donate_argnums=0),
-        jax.jit(over_seeds(score)),
-    )
-
-
 def learn(preset: str, config: Config, seeds: int) -> Curve:
     trainer, hyper = make_trainer(config)
-    init, step, score = programs(trainer, hyper, seeds)
+    population = Population(trainer)
     keys = jax.random.split(jax.random.key(config.seed), (3, seeds))
-    state, spent = init(keys[0]), 0.0
+    state, spent = jax.jit(population.init)(keys[0]), 0.0
+    score = jax.jit(lambda state, keys: _means(population.play(state, keys, EPISODES)))
     scenario = str(config.env_options.get("map_name", config.env.rpartition("/")[2]))
     random = random_return(trainer.env, keys[2, 0], EPISODES)
     curve = Curve(preset, scenario, config.algorithm, random, [])
     every = max(1, config.num_updates // EVALUATIONS)
+    step = jax.jit(lambda state: population.step(state, hyper)[0], donate_argnums=0)
     compiled = step.lower(state).compile()
     for done in range(config.num_updates + 1):
         if done % every == 0 or done == config.num_updates:
-            returns, won = score(state.params, state.normalisers, keys[1])
+            returns, won = score(state, keys[1])
             wins = None if won is None else np.asarray(won).tolist()
             point = Point(done * config.steps_per_update, spent, np.asarray(returns).tolist(), wins)
             curve.points.append(point)
@@ -142,6 +120,12 @@ def learn(preset: str, config: Config, seeds: int) -> Curve:
             state = jax.block_until_ready(compiled(state))
             spent += time.perf_counter() - started
     return curve
+
+
+def _means(seen: Episodes) -> tuple[jax.Array, jax.Array | None]:
+    """Over each member's episodes: returns summed over agents, and victories."""
+    won = None if seen.won is None else seen.won.mean(1)
+    return seen.agent_return.sum(2).mean(1), won
 
 
 def rows_of(curve: Curve) -> list[Row]:
