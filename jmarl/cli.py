@@ -5,12 +5,13 @@ import dataclasses
 import functools
 import io
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from pydantic import BaseModel
 
-from jmarl.errors import ConfigError
+from jmarl.errors import ConfigError, validated
 
 
 def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str, Any]:
@@ -25,6 +26,14 @@ def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str,
             raise
         raise ConfigError(_sentence(refusal.getvalue())) from None
     return dataclasses.asdict(chosen)
+
+
+def read_run_command(model: type[BaseModel], prog: str, arguments: list[str]) -> tuple[Path, Any]:
+    """`RUN --option value …`: the run's directory, and the checked options."""
+    if not arguments or arguments[0].startswith("-"):
+        read_options(model(), prog, arguments or ["--help"])
+        raise ConfigError(f"which run? Write {prog}.")
+    return Path(arguments[0]), validated(model, read_options(model(), prog, arguments[1:]))
 
 
 @functools.cache  # tyro compares classes by identity

@@ -8,7 +8,7 @@ import yaml
 from pydantic import Field
 
 from jmarl.choices import Algorithm, NonFinite, Transformer
-from jmarl.errors import ConfigError, unknown
+from jmarl.errors import ConfigError, refused, unknown
 from jmarl.sections import NetConfig, PpoConfig, Section
 
 
@@ -218,12 +218,11 @@ def build(values: dict[str, Any]) -> Config:
 
 def _explained(fault: Any) -> ConfigError:
     path = [str(part) for part in fault["loc"]]
-    key = ".".join(path)
     if fault["type"] == "extra_forbidden":
         section = {"net": NetConfig, "ppo": PpoConfig}.get(path[0], Config)
         prefix = f"{path[0]}." if section is not Config else ""
-        return unknown("option", key, [prefix + name for name in section.model_fields])
-    return ConfigError(f"{key}={fault['input']!r} is refused: {fault['msg'].lower()}.")
+        return unknown("option", ".".join(path), [prefix + name for name in section.model_fields])
+    return refused(fault)
 
 
 def to_yaml(config: Config) -> str:

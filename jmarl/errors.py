@@ -58,6 +58,10 @@ def validated(model: Any, values: Mapping[str, Any]) -> Any:
     try:
         return model(**values)
     except pydantic.ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(str(part) for part in fault["loc"])
-        raise ConfigError(f"{key}={fault['input']!r} is refused: {fault['msg'].lower()}.") from None
+        raise refused(error.errors()[0]) from None
+
+
+def refused(fault: Any) -> ConfigError:
+    """One of pydantic's faults: the key, its value and what is wrong with it."""
+    key = ".".join(str(part) for part in fault["loc"])
+    return ConfigError(f"{key}={fault['input']!r} is refused: {fault['msg'].lower()}.")

@@ -2,16 +2,18 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from jmarl.cli import read_options
-from jmarl.errors import ConfigError, validated
+from jmarl.cli import read_run_command
+from jmarl.errors import ConfigError
 
 
 class Options(BaseModel):
@@ -39,28 +41,30 @@ def score(run: Path, options: Options) -> tuple[dict[str, dict[str, float]], Any
     policy = load_policy(run, options.which)
     if options.env_options:
         policy = _elsewhere(policy, options.env_options)
+    play = _mpe2_player(policy, options) if options.world == "mpe2" else _player(policy, options)
     figures = {}
     for case, greedy in (("greedy", True), ("sampled", False)):
-        key = jax.random.key(options.seed)
-        if options.world == "mpe2":
-            from jmarl.mpe2_worlds import play_in_mpe2
-
-            seen = play_in_mpe2(policy, key, options.episodes, greedy, options.seed)
-        else:
-            seen = _play_native(policy, key, options.episodes, greedy)
-        told = described(policy.spec, seen, case)
+        told = described(policy.spec, play(jax.random.key(options.seed), greedy), case)
         figures[case] = {name.removeprefix(f"{case}/"): value for name, value in told.items()}
     return figures, policy
 
 
-def _play_native(policy: Any, key: jax.Array, episodes: int, greedy: bool) -> Any:
+def _player(policy: Any, options: Options) -> Callable[[jax.Array, bool], Any]:
+    """Native worlds; one program plays greedy and sampled."""
     from jmarl.evaluation import play_episodes
 
-    return jax.jit(
-        lambda params, norms, key: play_episodes(
-            policy.env, policy.groups, params, key, episodes, greedy, norms
-        )
-    )(policy.params, policy.norms, key)
+    @jax.jit
+    def play(params: Any, norms: Any, key: jax.Array, greedy: jax.Array) -> Any:
+        episodes = options.episodes
+        return play_episodes(policy.env, policy.groups, params, key, episodes, greedy, norms)
+
+    return lambda key, greedy: play(policy.params, policy.norms, key, jnp.asarray(greedy))
+
+
+def _mpe2_player(policy: Any, options: Options) -> Callable[[jax.Array, bool], Any]:
+    from jmarl.mpe2_worlds import play_in_mpe2
+
+    return lambda key, greedy: play_in_mpe2(policy, key, options.episodes, greedy, options.seed)
 
 
 def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
@@ -72,11 +76,10 @@ def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
         update={"env_options": {**policy.config.env_options, **env_options}}
     )
     trainer, _ = make_trainer(config)
-    like = jax.eval_shape(trainer.init, jax.random.key(0))
-    same = jax.tree.map(lambda x: x.shape, policy.params) == jax.tree.map(
-        lambda x: x.shape, like.params
+    ours, theirs = (
+        jax.tree.map(lambda x: x.shape, params) for params in (policy.params, trainer.shapes.params)
     )
-    if not same:
+    if ours != theirs:
         raise ConfigError(
             f"env_options={env_options!r} changes what agents see or do, so this policy does not "
             "fit that world."
@@ -87,15 +90,10 @@ def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
 def main() -> None:
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
     try:
-        arguments = sys.argv[1:]
-        prog = "python -m jmarl.evaluate RUN"
-        if not arguments or arguments[0].startswith("-"):
-            read_options(Options(), prog, arguments or ["--help"])
-            raise ConfigError("which run? Write python -m jmarl.evaluate RUN.")
-        given = ["--json-path" if a == "--json" else a for a in arguments[1:]]
-        options = validated(Options, read_options(Options(), prog, given))
+        given = ["--json-path" if a == "--json" else a for a in sys.argv[1:]]
+        run, options = read_run_command(Options, "python -m jmarl.evaluate RUN", given)
         with console.status(f"playing {options.episodes} episodes, greedy and sampled …"):
-            figures, policy = score(Path(arguments[0]), options)
+            figures, policy = score(run, options)
     except ConfigError as error:
         errors.print(str(error), style="red", markup=False)
         raise SystemExit(2) from None

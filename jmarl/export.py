@@ -18,8 +18,8 @@ from jax import export as jax_export
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 
-from jmarl.cli import read_options
-from jmarl.errors import ConfigError, validated
+from jmarl.cli import read_run_command
+from jmarl.errors import ConfigError
 from jmarl.types import Perception
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -96,15 +96,9 @@ def write(policy: Any, path: Path) -> None:
 def main() -> None:
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
     try:
-        arguments = sys.argv[1:]
-        prog = "python -m jmarl.export RUN"
-        if not arguments or arguments[0].startswith("-"):
-            read_options(Options(), prog, arguments or ["--help"])
-            raise ConfigError("which run? Write python -m jmarl.export RUN.")
-        options = validated(Options, read_options(Options(), prog, arguments[1:]))
+        run, options = read_run_command(Options, "python -m jmarl.export RUN", sys.argv[1:])
         from jmarl.trained import load_policy
 
-        run = Path(arguments[0])
         policy, path = load_policy(run, options.which), options.out or run / "policy.zip"
         write(policy, path)
     except (ConfigError, OSError) as error:

@@ -41,8 +41,7 @@ class Population:
     def axes(self) -> State:
         """0 for what members have of their own. Particle worlds of all members are at the same step
         of their episodes: were that counter an array, every step would also compute a reset."""
-        like = jax.eval_shape(self.trainer.init, jax.random.key(0))
-        axes = jax.tree.map(lambda _: 0, like)
+        axes = jax.tree.map(lambda _: 0, self.trainer.shapes)
         return axes.replace(env=axes.env.replace(step=None)) if self._in_step else axes
 
     @property

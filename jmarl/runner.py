@@ -19,8 +19,10 @@ from jmarl.config import Config
 from jmarl.envs.base import EnvSpec
 from jmarl.errors import RunError
 from jmarl.evaluation import Episodes, described
+from jmarl.objective import Hyper
 from jmarl.programs import compile_programs
 from jmarl.screen import Screen
+from jmarl.trainer import Trainer
 from jmarl.types import State
 
 ABSOLUTE = 10  # times the episodes of an evaluation, for the best parameters at the end
@@ -98,9 +100,17 @@ class Interruption:
 class Runner:
     """One run: its programs, and where it stands."""
 
-    def __init__(self, config: Config, start: Start, sink: Sink, screen: Screen) -> None:
+    def __init__(
+        self,
+        config: Config,
+        trainer: Trainer,
+        hyper: Hyper,
+        start: Start,
+        sink: Sink,
+        screen: Screen,
+    ) -> None:
         self.config, self.start, self.sink, self.screen = config, start, sink, screen
-        self.trainer, self.hyper = make_trainer(config)
+        self.trainer, self.hyper = trainer, hyper
         self.best = start.best
         self.evaluations: list[dict[str, Any]] = []
         self.metrics: list[dict[str, Any]] = []
@@ -271,4 +281,4 @@ def train(config: Config, console: Console | None = None) -> Outcome:
     config.check()
     screen = Screen(console or Console(), config.num_updates, quiet=console is None)
     with screen:
-        return Runner(config, Start(), Nowhere(), screen).run(Interruption())
+        return Runner(config, *make_trainer(config), Start(), Nowhere(), screen).run(Interruption())

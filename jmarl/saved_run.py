@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import yaml
 from rich.console import Console
 
 from jmarl import run_dir
@@ -15,8 +13,10 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.logs import Log, write_marl_eval
+from jmarl.objective import Hyper
 from jmarl.runner import Best, Interruption, Outcome, Runner, Start
 from jmarl.screen import Screen
+from jmarl.trainer import Trainer
 from jmarl.types import State
 
 if TYPE_CHECKING:
@@ -75,18 +75,17 @@ class Disk:
 
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
-    if config.resume is None:
-        make_trainer(config)  # refuses what cannot be built before anything is on disk
-        path = run_dir.create(config)
-    else:
-        path = config.resume
+    trainer, hyper = make_trainer(config)  # refuses what cannot be built: nothing is on disk yet
+    path = run_dir.create(config) if config.resume is None else config.resume
     with run_dir.claimed(path), contextlib.closing(Disk(path, config)) as disk:
-        return Finished(_recorded(config, console, disk), path)
+        return Finished(_recorded(config, trainer, hyper, console, disk), path)
 
 
-def _recorded(config: Config, console: Console, disk: Disk) -> Outcome:
+def _recorded(
+    config: Config, trainer: Trainer, hyper: Hyper, console: Console, disk: Disk
+) -> Outcome:
     path = disk.path
-    start = Start() if config.resume is None else _take_up(config, disk)
+    start = Start() if config.resume is None else _take_up(trainer, disk)
     if start.update >= config.num_updates:
         raise ConfigError(
             f"{str(path)!r} has done its {start.update} updates; give it more, such as "
@@ -100,20 +99,19 @@ def _recorded(config: Config, console: Console, disk: Disk) -> Outcome:
     with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
         if start.update:
             screen.note(f"resumed {path} after update {start.update}")
-        outcome = Runner(config, start, disk, screen).run(interruption)
+        outcome = Runner(config, trainer, hyper, start, disk, screen).run(interruption)
     disk.checkpoints.wait()
     write_marl_eval(path, config)
     _write_summary(path, config, outcome)
     return outcome
 
 
-def _take_up(config: Config, disk: Disk) -> Start:
+def _take_up(trainer: Trainer, disk: Disk) -> Start:
     """The latest whole checkpoint; without any the run begins again, as it did."""
     checkpoints = disk.checkpoints
     if not checkpoints.updates():
         return Start()
-    trainer, _ = make_trainer(config)
-    like = jax.eval_shape(trainer.init, jax.random.key(0))
+    like = trainer.shapes
     latest, best = checkpoints.latest(like), checkpoints.best(like)
     checkpoints.prune(best.update)
     known = Best(best.about["score"], best.update, best.state.params, best.state.normalisers)
@@ -130,7 +128,7 @@ def resumed_values(path: Path) -> dict[str, Any]:
 def check_continuation(config: Config) -> None:
     """Refuse to resume with another network, world or batch."""
     assert config.resume is not None
-    before = build(yaml.safe_load((config.resume / "config.yaml").read_text()))
+    before = build(read_preset(config.resume / "config.yaml"))
     told = _apart(before.model_dump(mode="json"), config.model_dump(mode="json"))
     if changed := [text for key, text in told if key.split(".")[0] not in CHANGEABLE]:
         raise ConfigError(

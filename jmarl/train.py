@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from jmarl.cli import read_options
-from jmarl.config import Config, build, read_preset, with_own_defaults
+from jmarl.config import Config, build, read_preset
 from jmarl.errors import ConfigError, RunError
 
 
@@ -94,7 +94,7 @@ class _Door(types.ModuleType):
 
         if isinstance(config, Config):
             return train(config)
-        return train(build(with_own_defaults({**(config or {}), **options})))
+        return train(build({**(config or {}), **options}))
 
 
 sys.modules[__name__].__class__ = _Door

@@ -1,7 +1,7 @@
 """A trained policy, taken from its run: acts in a notebook, on one world or thousands."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jmarl.algorithms import make_trainer
 from jmarl.checkpoint import Checkpoints
 from jmarl.config import Config, build, read_preset
 from jmarl.envs.base import Env, EnvSpec
-from jmarl.errors import ConfigError
+from jmarl.errors import ConfigError, check_choice
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all
@@ -107,14 +107,12 @@ def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
     path = Path(run)
     if not (path / "config.yaml").is_file():
         raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
-    if which not in ("best", "latest"):
-        raise ConfigError(f"which={which!r} is not one of best, latest.")
+    check_choice("which", which, get_args(Which))
     if not (path / "checkpoints").is_dir():
         raise ConfigError(f"{str(path)!r} has no checkpoints yet.")
     config = build(read_preset(path / "config.yaml"))
     trainer, _ = make_trainer(config)
-    like = jax.eval_shape(trainer.init, jax.random.key(0))
-    checkpoints = Checkpoints(path / "checkpoints", read_only=True)
+    like, checkpoints = trainer.shapes, Checkpoints(path / "checkpoints", read_only=True)
     try:
         saved = checkpoints.best(like) if which == "best" else checkpoints.latest(like)
     finally:

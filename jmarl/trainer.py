@@ -66,6 +66,11 @@ class Trainer:
             update=jnp.zeros((), jnp.int32),
         )
 
+    @property
+    def shapes(self) -> State:
+        """Of the state, without computing one."""
+        return jax.eval_shape(self.init, jax.random.key(0))
+
     def _normalisers(self, timestep: TimeStep) -> Normalisers:
         """They have seen the first observations."""
         _, agents, size = timestep.obs.shape
