@@ -97,7 +97,9 @@ def learn(preset: str, config: Config, seeds: int) -> Curve:
     population = Population(trainer)
     keys = jax.random.split(jax.random.key(config.seed), (3, seeds))
     state, spent = jax.jit(population.init)(keys[0]), 0.0
-    score = jax.jit(lambda state, keys: _means(population.play(state, keys, EPISODES)))
+    score = jax.jit(
+        lambda state, keys: _means(population.play(state.params, state.normalisers, keys, EPISODES))
+    )
     scenario = str(config.env_options.get("map_name", config.env.rpartition("/")[2]))
     random = random_return(trainer.env, keys[2, 0], EPISODES)
     curve = Curve(preset, scenario, config.algorithm, random, [])

@@ -72,8 +72,9 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def latest(self, like: Any) -> Saved:
-        """The newest that is whole; `like` has the shapes that are expected. Damaged ones make
-        room for what is saved next, under another name."""
+        """The newest that is whole; `like` has the shapes that are expected, or says them when it
+        is given what was saved along. Damaged ones make room for what is saved next, under another
+        name."""
         for update in reversed(self.updates()):
             try:
                 return self._read(update, like)
@@ -121,13 +122,14 @@ class Checkpoints:
                 warnings.warn(f"checkpoint of update {update} is damaged.", stacklevel=3)
 
     def _read(self, update: int, like: Any) -> Saved:
-        expected = named_arrays(like)
-        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
         try:
             about = self._restore(update, about=ocp.args.JsonRestore())["about"]
             found = {name: tuple(shape) for name, shape in about["shapes"].items()}
         except Exception as error:
             raise DamagedError(update, error) from None
+        like = like(about) if callable(like) else like
+        expected = named_arrays(like)
+        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
         if apart := _differences(found, {name: tuple(x.shape) for name, x in shapes.items()}):
             raise ConfigError(
                 f"the checkpoint in {str(self.directory)!r} does not fit: {', '.join(apart[:3])}."

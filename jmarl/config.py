@@ -28,6 +28,10 @@ class Config(Section):
     total_steps: int = Field(default=550_000, ge=1, description="budget in steps of single worlds")
     total_updates: int | None = Field(default=None, ge=1, description="budget in updates instead")
     seed: int = Field(default=0, ge=0, description="of everything random")
+    seeds: int = Field(default=1, ge=1, description="runs side by side, of seed, seed + 1, …")
+    members_per_batch: int | None = Field(
+        default=None, ge=1, description="seeds in one vmapped program; None: as many as is fast"
+    )
     eval_every: int | None = Field(
         default=None, ge=1, description="updates between evaluations; None: 25, of ppo a 150th"
     )

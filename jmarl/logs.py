@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -75,11 +76,18 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write_marl_eval(run_dir: Path, config: Config) -> None:
-    """Evaluations in the layout that marl-eval reads. Gorsane et al. 2022."""
+def write_marl_eval(path: Path, config: Config, runs: Mapping[int, Path]) -> None:
+    """Evaluations in the layout that marl-eval reads; `runs`: where those of each seed are.
+    Gorsane et al. 2022."""
     family, _, task = config.env.partition("/")
+    seeds = {f"seed_{seed}": _marl_eval_steps(run) for seed, run in runs.items()}
+    tree = {family: {task: {config.algorithm: seeds}}}
+    replace_text(path / "marl_eval.json", json.dumps(tree, indent=1))
+
+
+def _marl_eval_steps(run: Path) -> dict[str, Any]:
     steps: dict[str, Any] = {}
-    for line in read_lines(run_dir / EVALS):
+    for line in read_lines(run / EVALS):
         absolute = line.get("absolute", False)
         prefix = "absolute" if absolute else "eval"
         figures = {"mean_episode_return": [line[f"{prefix}/return_mean"]]}
@@ -90,8 +98,7 @@ def write_marl_eval(run_dir: Path, config: Config) -> None:
         else:
             about = {"step_count": line["steps"], "elapsed_time": line["seconds"]}
             steps[f"step_{len(steps)}"] = about | figures
-    tree = {family: {task: {config.algorithm: {f"seed_{config.seed}": steps}}}}
-    replace_text(run_dir / "marl_eval.json", json.dumps(tree, indent=1))
+    return steps
 
 
 def _wandb(run_dir: Path, config: Config) -> Any:

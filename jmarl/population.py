@@ -1,9 +1,13 @@
 """Several runs as one program: members differ in seed and hyperparameters, on a leading axis M."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jmarl.envs.mpe import Mpe
 from jmarl.evaluation import Episodes, play_episodes
@@ -24,26 +28,51 @@ class Population:
 
     def step(self, states: State, hyper: Hyper) -> tuple[State, Metrics]:
         """`hyper` with leaves `[M]`, or numbers that all members share."""
-        each = jax.tree.map(lambda x: 0 if jax.numpy.ndim(x) else None, hyper)
+        each = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, hyper)
         step = jax.vmap(self.trainer.step, in_axes=(self.axes, each), out_axes=(self.axes, 0))
         return step(states, hyper)
 
-    def play(self, states: State, keys: jax.Array, episodes: int) -> Episodes:
-        """Greedy episodes of every member, `[M, episodes, …]`."""
+    def play(
+        self,
+        params: Any,
+        norms: Any,
+        keys: jax.Array,
+        episodes: int,
+        deterministic: bool | jax.Array = True,
+    ) -> Episodes:
+        """Episodes of every member, `[M, episodes, …]`."""
         trainer = self.trainer
 
         def score(params: Any, norms: Any, key: jax.Array) -> Episodes:
-            return play_episodes(trainer.env, trainer.groups, params, key, episodes, norms=norms)
+            env, groups = trainer.env, trainer.groups
+            return play_episodes(env, groups, params, key, episodes, deterministic, norms)
 
-        return jax.vmap(score)(states.params, states.normalisers, keys)
+        return jax.vmap(score)(params, norms, keys)
 
-    @property
+    @cached_property
     def axes(self) -> State:
         """0 for what members have of their own. Particle worlds of all members are at the same step
         of their episodes: were that counter an array, every step would also compute a reset."""
         axes = jax.tree.map(lambda _: 0, self.trainer.shapes)
-        return axes.replace(env=axes.env.replace(step=None)) if self._in_step else axes
+        in_step = isinstance(self.trainer.env, Mpe)
+        return axes.replace(env=axes.env.replace(step=None)) if in_step else axes
 
-    @property
-    def _in_step(self) -> bool:
-        return isinstance(self.trainer.env, Mpe)
+    def stack(self, alone: Sequence[State]) -> State:
+        """States without a member axis, side by side."""
+        return self._each(lambda *own: jnp.stack(own), *alone)
+
+    def join(self, batches: Sequence[State]) -> State:
+        """Batches of members, one after the other."""
+        return self._each(lambda *parts: jnp.concatenate(parts), *batches)
+
+    def take(self, states: State, members: int | np.ndarray) -> State:
+        """Some members, in the given order; a single number gives a state without member axis."""
+        return self._each(lambda x: x[members], states)
+
+    def _each(self, change: Callable[..., jax.Array], *states: State) -> State:
+        """What members have of their own, changed; what they share is the first's."""
+        return jax.tree.map(
+            lambda axis, *x: x[0] if axis is None else change(*x),
+            *(self.axes, *states),
+            is_leaf=lambda x: x is None,
+        )

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -31,8 +32,7 @@ def create(config: Config) -> Path:
         path = config.run_dir
     else:
         stem = re.sub(r"[^\w.-]+", "-", f"{config.algorithm}-{config.env}-{config.seed}")
-        taken = (Path("runs") / (f"{stem}-{n}" if n else stem) for n in range(1_000_000))
-        path = next(path for path in taken if not path.exists())
+        path = free_name(Path("runs") / stem)
     try:
         path.mkdir(parents=True)
         replace_text(path / "config.yaml", to_yaml(config))
@@ -40,6 +40,12 @@ def create(config: Config) -> Path:
     except OSError as error:
         raise ConfigError(f"run directory {str(path)!r} cannot be made: {error}.") from None
     return path
+
+
+def free_name(path: Path) -> Path:
+    """`path`, numbered if that exists."""
+    names = (path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
+    return next(name for name in itertools.chain([path], names) if not name.exists())
 
 
 @contextlib.contextmanager

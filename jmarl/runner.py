@@ -1,67 +1,69 @@
-"""A run, with its effects: chunks of compiled updates, and between them screen and disk."""
+"""Training with its effects: chunks of compiled updates, and between them screen and disk. One run
+or many members of a crew: every figure is taken for each."""
 
-import contextlib
 import math
 import os
-import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 
-from jmarl.algorithms import make_trainer
 from jmarl.config import Config
+from jmarl.crew import NO_SCORE, Best, Crew, Parameters
 from jmarl.envs.base import EnvSpec
 from jmarl.errors import RunError
 from jmarl.evaluation import Episodes, described
-from jmarl.objective import Hyper
-from jmarl.programs import compile_programs
+from jmarl.interruption import Interruption
 from jmarl.screen import Screen
-from jmarl.trainer import Trainer
+from jmarl.stats import bootstrap_interval, iqm
 from jmarl.types import State
 
 ABSOLUTE = 10  # times the episodes of an evaluation, for the best parameters at the end
-NO_SCORE = -1e30  # of checkpoints that were not evaluated
 
-
-class Best(NamedTuple):
-    """The parameters that evaluated best so far."""
-
-    score: float
-    update: int
-    params: tuple[Any, ...]
-    norms: Any
+Entry = dict[str, Any]
 
 
 class Start(NamedTuple):
-    """Where a run is taken up."""
+    """Where training is taken up."""
 
-    state: State | None = None  # None: at the beginning
+    states: State | None = None  # [A, …]; None: at the beginning
+    alive: np.ndarray | None = None  # whose states these are
     update: int = 0
     seconds: float = 0.0  # of training before
     best: Best | None = None
+    failed: dict[int, str] = {}  # noqa: RUF012 (never changed)
 
 
 class Sink(Protocol):
-    """What becomes of figures and states."""
+    """What becomes of figures and states. Entries are of the members in training, in order."""
 
-    def metrics(self, entry: dict[str, Any]) -> None: ...
-    def evaluation(self, entry: dict[str, Any]) -> None: ...
-    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None: ...
+    def metrics(self, entries: list[Entry], overall: Entry) -> None: ...
+    def evaluation(self, entries: list[Entry], overall: Entry) -> None: ...
+    def save(self, update: int, crew: Crew, score: float, about: Entry) -> None: ...
     def last_saved(self) -> int | None: ...
 
 
+class Selection(Protocol):
+    """Who goes on, and with what: decided between chunks of updates."""
+
+    def next(self, done: int) -> int | None:
+        """The update after which it is due."""
+        ...
+
+    def apply(self, crew: Crew, scores: np.ndarray, update: int) -> None:
+        """`scores` `[A]` of the members in training; NaN where one has failed."""
+        ...
+
+
 class Outcome(NamedTuple):
-    state: State
+    state: State  # of several members: [A, …]
     update: int  # updates done, from the very beginning
     seconds: float  # of training, likewise
-    metrics: list[dict[str, Any]]  # one entry a chunk of updates
-    evaluations: list[dict[str, Any]]
+    metrics: list[Entry]  # one entry a chunk of updates (and member, where there are several)
+    evaluations: list[Entry]
     stopped_by: int | None  # the signal that cut the run short
 
 
@@ -72,173 +74,204 @@ def cache_compiled_programs() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-class Interruption:
-    """Remembers the first SIGINT or SIGTERM; a second one is no longer held back."""
-
-    signal: int | None = None
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        before = {}
-
-        def remember(number: int, frame: object) -> None:
-            del frame
-            self.signal = number
-            for watched, handler in before.items():
-                signal.signal(watched, handler)
-
-        with contextlib.suppress(ValueError):  # only the main thread may watch
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, remember)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
 class Runner:
-    """One run: its programs, and where it stands."""
+    """One crew to the end of its budget."""
 
     def __init__(
         self,
         config: Config,
-        trainer: Trainer,
-        hyper: Hyper,
+        crew: Crew,
         start: Start,
         sink: Sink,
         screen: Screen,
+        selection: Selection | None = None,
+        assess: bool = True,
     ) -> None:
-        self.config, self.start, self.sink, self.screen = config, start, sink, screen
-        self.trainer, self.hyper = trainer, hyper
-        self.best = start.best
-        self.evaluations: list[dict[str, Any]] = []
-        self.metrics: list[dict[str, Any]] = []
+        """`assess`: score the best parameters at the end once more, over many episodes."""
+        self.config, self.crew, self.start = config, crew, start
+        self.sink, self.screen = sink, screen
+        self.selection, self.assess = selection, assess
+        self.failed = dict(start.failed)  # member → what was not finite
+        self.evaluations: list[Entry] = []
+        self.metrics: list[Entry] = []
 
     def run(self, interruption: Interruption) -> Outcome:
         """To the end of the budget, or of the chunk in which a signal came."""
-        config = self.config
+        config, crew, start = self.config, self.crew, self.start
         if config.compilation_cache:
             cache_compiled_programs()
-        init_key, self._eval_key = jax.random.split(jax.random.key(config.seed))
         compiling = time.perf_counter()
-        self._programs = compile_programs(self.trainer, self.hyper, config.eval_episodes)
+        crew.compile()
         compiled = {"charts/compile_s": time.perf_counter() - compiling}
-        state = self._programs.init(init_key) if self.start.state is None else self.start.state
-        done, began = self.start.update, time.perf_counter()
+        if start.states is None:
+            crew.begin()
+        else:
+            assert start.alive is not None
+            crew.take_up(start.states, start.alive, start.best)
+        done, steps, began = start.update, 0, time.perf_counter()
         while done < config.num_updates and interruption.signal is None:
-            length = min(config.log_every - done % config.log_every, config.num_updates - done)
+            length = self._chunk(done)
             # copied, for a step takes the memory of its state
-            untrained = None if done else _copied((state.params, state.normalisers))
-            updates = []
-            for _ in range(length):  # dispatched without waiting: nothing is read until the end
-                state, metrics = self._programs.step(state, self.hyper)
-                updates.append(metrics)
+            untrained = None if done else jax.tree.map(jnp.copy, crew.parameters())
+            running = crew.advance(length)  # dispatched: nothing is read until all has been
             if untrained is not None:
-                self._evaluate(0, 0.0, *untrained)
-            entry = self._entry(done, jax.device_get(updates))
+                self._evaluate(0, 0.0, untrained)
+            entries = self._entries(done, crew.read(running))
             done += length
             elapsed = time.perf_counter() - began
-            entry["seconds"] = self.start.seconds + elapsed
-            steps = (done - self.start.update) * config.steps_per_update
-            entry["charts/SPS"] = steps / elapsed
-            if not self.metrics:
-                entry |= compiled
-            self.metrics.append(entry)
-            self.sink.metrics(entry)
-            self.screen.show(entry)
-            evaluated = None
+            seconds = start.seconds + elapsed
+            steps += length * config.steps_per_update * len(crew.alive)
+            timed = {"seconds": seconds, "charts/SPS": steps / elapsed}
+            self._tell_metrics(entries, timed | ({} if self.metrics else compiled))
+            due = self.selection is not None and self.selection.next(done - length) == done
             every = config.updates_between_evaluations
-            if _crossed(done, length, every) or done == config.num_updates:
-                evaluated = self._evaluate(done, entry["seconds"], state.params, state.normalisers)
+            scores = None
+            if due or _crossed(done, length, every) or done == config.num_updates:
+                scores = self._evaluate(done, seconds, crew.parameters())
+                if due and self.selection is not None and done < config.num_updates:
+                    self.selection.apply(crew, scores, done)
             at_end = interruption.signal is not None or done == config.num_updates
-            best = self.best is not None and self.best.update == done
-            if at_end or best or _crossed(done, length, config.checkpoint_every or every):
-                self._save(done, entry["seconds"], state, evaluated)
-        seconds = self.metrics[-1]["seconds"] if self.metrics else self.start.seconds
-        if interruption.signal is None:
+            improved = scores is not None and crew.best is not None and done in crew.best.update
+            if (
+                at_end
+                or improved
+                or due
+                or _crossed(done, length, config.checkpoint_every or every)
+            ):
+                self._save(done, seconds, scores)
+        seconds = self.metrics[-1]["seconds"] if self.metrics else start.seconds
+        if interruption.signal is None and self.assess:
             self._assess_best(done, seconds)
+        state = crew.batches[0] if len(crew.seeds) == 1 else crew.states()
         told = (self.metrics, self.evaluations)
         return Outcome(state, done, seconds, *told, interruption.signal)
 
-    def _entry(self, before: int, updates: list[dict[str, Any]]) -> dict[str, Any]:
-        """Means over a chunk, after a look for what is not finite."""
-        skip = self.config.on_nonfinite == "skip"
-        for i, update in enumerate(updates, start=before + 1):
-            for name, value in update.items():
-                if not skip and name.startswith("losses/") and _broken(name, value):
-                    raise self._nonfinite(i, name, float(value))
-        mean = _finite_mean if skip else np.mean
-        done = before + len(updates)
-        entry: dict[str, Any] = {"update": done, "steps": done * self.config.steps_per_update}
-        return entry | {
-            name: float(mean([update[name] for update in updates])) for name in updates[0]
-        }
+    def _chunk(self, done: int) -> int:
+        """Updates until something is logged, decided or at its end."""
+        every, due = self.config.log_every, None
+        if self.selection is not None:
+            due = self.selection.next(done)
+        ends = (done - done % every + every, self.config.num_updates, due)
+        return min(end for end in ends if end is not None) - done
 
-    def _nonfinite(self, update: int, name: str, value: float) -> RunError:
+    def _entries(self, before: int, updates: dict[str, np.ndarray]) -> list[Entry]:
+        """Of each member means over a chunk, after a look for what is not finite."""
+        skip = self.config.on_nonfinite == "skip"
+        if not skip:
+            self._look_for_failures(before, updates)
+        done = before + len(next(iter(updates.values())))
+        mean = _finite_mean if skip else np.mean
+        return [
+            self._about(member, done)
+            | {name: float(mean(values[:, i])) for name, values in updates.items()}
+            for i, member in enumerate(self.crew.alive)
+        ]
+
+    def _about(self, member: Any, update: int) -> Entry:
+        about: Entry = {"update": update, "steps": update * self.config.steps_per_update}
+        return about if len(self.crew.seeds) == 1 else {"member": int(member)} | about
+
+    def _look_for_failures(self, before: int, updates: dict[str, np.ndarray]) -> None:
+        """A run alone stops. Of several members one that fails is told of and counts no more; when
+        all have failed, nothing is left to do."""
+        crew = self.crew
+        for name, values in updates.items():
+            if not name.startswith("losses/") or name.split("/")[1] == "explained_variance":
+                continue  # which may be undefined: returns can all be equal
+            for i, member in enumerate(crew.alive):
+                broken = np.flatnonzero(~np.isfinite(values[:, i]))
+                if broken.size and int(member) not in self.failed:
+                    at = before + 1 + int(broken[0])
+                    self.failed[int(member)] = f"update {at}: {name} is {values[broken[0], i]}"
+        if set(map(int, crew.alive)) <= self.failed.keys():
+            raise self._nonfinite(self.failed[int(crew.alive[0])])
+
+    def _nonfinite(self, what: str) -> RunError:
         saved = self.sink.last_saved()
         last = "no checkpoint yet" if saved is None else f"the last good checkpoint: update {saved}"
         return RunError(
-            f"update {update}: {name} is {value} ({last}). A smaller --ppo.lr or "
-            "--ppo.max-grad-norm may help; --on-nonfinite skip leaves such updates out."
+            f"{what} ({last}). A smaller --ppo.lr or --ppo.max-grad-norm may help; "
+            "--on-nonfinite skip leaves such updates out."
         )
 
-    def _evaluate(self, update: int, seconds: float, params: Any, norms: Any) -> dict[str, Any]:
-        """Greedy and sampled, on the same initial states every time."""
-        spec = self.trainer.env.spec
-        entry: dict[str, Any] = {
-            "update": update,
-            "steps": update * self.config.steps_per_update,
-            "seconds": seconds,
-        }
-        for prefix, greedy in (("eval", True), ("eval_sampled", False)):
-            seen = self._programs.score(params, norms, self._eval_key, jnp.asarray(greedy))
-            entry |= described(spec, seen, prefix)
-        score = _score(spec, entry, update)
-        if update and (self.best is None or score > self.best.score):
-            self.best = Best(score, update, *_copied((params, norms)))
-        self.evaluations.append(entry)
-        self.sink.evaluation(entry)
-        self.screen.show(entry)
-        return entry
+    def _tell_metrics(self, entries: list[Entry], timed: Entry) -> None:
+        entries = [entry | timed for entry in entries]
+        self.metrics += entries
+        overall = _overall(entries)
+        self.sink.metrics(entries, overall)
+        self.screen.show(overall)
 
-    def _save(
-        self, update: int, seconds: float, state: State, evaluated: dict[str, Any] | None
-    ) -> None:
-        spec = self.trainer.env.spec
-        score = NO_SCORE if evaluated is None else _score(spec, evaluated, update)
-        self.sink.save(update, state, score, {"update": update, "seconds": seconds})
+    def _evaluate(self, update: int, seconds: float, parameters: list[Parameters]) -> np.ndarray:
+        """Greedy and sampled, on the same initial states every time. Gives the scores `[A]`."""
+        crew, spec = self.crew, self.crew.trainer.env.spec
+        entries = [self._about(m, update) | {"seconds": seconds} for m in crew.alive]
+        for prefix, greedy in (("eval", True), ("eval_sampled", False)):
+            seen = crew.play(parameters, greedy)
+            for i, entry in enumerate(entries):
+                entry |= described(spec, jax.tree.map(lambda x, i=i: x[i], seen), prefix)
+        scores = np.array([_score(spec, entry, update) for entry in entries])
+        scores[[int(m) in self.failed for m in crew.alive]] = np.nan
+        if update:
+            crew.keep_best(scores, update, parameters)
+        overall = _overall(entries)
+        if len(crew.seeds) > 1:
+            overall |= _spread(scores)
+        self.evaluations += entries
+        self.sink.evaluation(entries, overall)
+        self.screen.show(overall)
+        return scores
+
+    def _save(self, update: int, seconds: float, scores: np.ndarray | None) -> None:
+        score = NO_SCORE if scores is None else float(np.nan_to_num(scores, nan=NO_SCORE).max())
+        about = {"update": update, "seconds": seconds, "failed": self.failed}
+        self.sink.save(update, self.crew, score, about)
 
     def _assess_best(self, update: int, seconds: float) -> None:
         """The absolute metric: the best parameters over ten times the episodes."""
-        if self.best is None:
+        crew, best = self.crew, self.crew.best
+        if best is None:
             return
-        parts = [
-            self._programs.score(
-                self.best.params,
-                self.best.norms,
-                jax.random.fold_in(self._eval_key, i),
-                jnp.asarray(True),
-            )
-            for i in range(1, ABSOLUTE + 1)
-        ]
-        seen = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-        entry = {
-            "update": update,
-            "steps": update * self.config.steps_per_update,
-            "seconds": seconds,
-            "absolute": True,
-            "best_update": self.best.update,
-        }
-        entry |= described(self.trainer.env.spec, Episodes(*seen), "absolute")
-        self.evaluations.append(entry)
-        self.sink.evaluation(entry)
+        parameters = crew.best_parameters()
+        rounds = [crew.play(parameters, greedy=True, fold=i) for i in range(1, ABSOLUTE + 1)]
+        seen = Episodes(*jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rounds))
+        entries = []
+        for i, member in enumerate(crew.alive):
+            about: Entry = {"seconds": seconds, "absolute": True}
+            about["best_update"] = int(best.update[member])
+            own = jax.tree.map(lambda x, i=i: x[i], seen)
+            told = described(crew.trainer.env.spec, own, "absolute")
+            entries.append(self._about(member, update) | about | told)
+        self.evaluations += entries
+        self.sink.evaluation(entries, _overall(entries))
 
 
-def _score(spec: EnvSpec, evaluated: dict[str, Any], update: int) -> float:
+def _score(spec: EnvSpec, evaluated: Entry, update: int) -> float:
     """What makes parameters the best: the greedy return. Between opponents there is no such
     measure, so there the latest is."""
     return evaluated["eval/return_mean"] if spec.cooperative else float(update)
+
+
+def _overall(entries: list[Entry]) -> Entry:
+    """Means over members."""
+    first = entries[0]
+    if len(entries) == 1:
+        return first
+    means = {k: float(np.nanmean([e[k] for e in entries])) for k in first if "/" in k}
+    return first | means | {"member": None}
+
+
+def _spread(scores: np.ndarray) -> Entry:
+    """How members' returns lie: the interquartile mean with its interval, and the best."""
+    known = scores[np.isfinite(scores)]
+    if not known.size:
+        return {}
+    low, high = bootstrap_interval(known)
+    return {
+        "members/return_iqm": float(iqm(known)),
+        "members/return_iqm_low": low,
+        "members/return_iqm_high": high,
+        "members/return_best": float(known.max()),
+    }
 
 
 def _crossed(done: int, length: int, every: int) -> bool:
@@ -246,39 +279,6 @@ def _crossed(done: int, length: int, every: int) -> bool:
     return (done - length) // every < done // every
 
 
-def _broken(name: str, value: Any) -> bool:
-    """Explained variance may be undefined: returns can all be equal."""
-    return name.split("/")[1] != "explained_variance" and not np.isfinite(value)
-
-
-def _finite_mean(values: list[Any]) -> float:
+def _finite_mean(values: np.ndarray) -> float:
     finite = [value for value in values if math.isfinite(value)]
     return float(np.mean(finite)) if finite else math.nan
-
-
-def _copied(tree: Any) -> Any:
-    return jax.tree.map(jnp.copy, tree)
-
-
-class Nowhere:
-    """Keeps nothing."""
-
-    def metrics(self, entry: dict[str, Any]) -> None:
-        del entry
-
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        del entry
-
-    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None:
-        del update, state, score, about
-
-    def last_saved(self) -> int | None:
-        return None
-
-
-def train(config: Config, console: Console | None = None) -> Outcome:
-    """Train in memory: nothing is written. `console`: where progress is shown, if anywhere."""
-    config.check()
-    screen = Screen(console or Console(), config.num_updates, quiet=console is None)
-    with screen:
-        return Runner(config, *make_trainer(config), Start(), Nowhere(), screen).run(Interruption())

@@ -1,23 +1,25 @@
 """A run on disk: begun, recorded, interrupted, taken up again."""
 
 import contextlib
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
+import numpy as np
 from rich.console import Console
 
 from jmarl import run_dir
-from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
+from jmarl.crew import Best, Crew, Parameters, make_crew
 from jmarl.errors import ConfigError
+from jmarl.group_run import Place, run_group
+from jmarl.interruption import Interruption
 from jmarl.logs import Log, write_marl_eval
-from jmarl.objective import Hyper
-from jmarl.runner import Best, Interruption, Outcome, Runner, Start
+from jmarl.runner import Entry, Outcome, Runner, Start
 from jmarl.screen import Screen
-from jmarl.trainer import Trainer
-from jmarl.types import State
+from jmarl.stats import summary
+from jmarl.summaries import write_summary
 
 if TYPE_CHECKING:
     from jmarl.checkpoint import Checkpoints
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 CHANGEABLE = {
     *("total_steps", "total_updates", "eval_every", "eval_episodes", "log_every"),
     *("checkpoint_every", "keep_checkpoints", "on_nonfinite", "compilation_cache"),
-    *("run_dir", "resume", "tensorboard", "wandb", "quiet"),
+    *("run_dir", "resume", "tensorboard", "wandb", "quiet", "members_per_batch"),
 }
 
 
@@ -52,16 +54,18 @@ class Disk:
 
     def open_log(self, start: Start) -> None:
         """Lines of later updates come again; a run that begins anew has none."""
-        self.log = Log(self.path, self.config, -1 if start.state is None else start.update)
+        self.log = Log(self.path, self.config, -1 if start.states is None else start.update)
 
-    def metrics(self, entry: dict[str, Any]) -> None:
-        self.log.metrics(entry)
+    def metrics(self, entries: list[Entry], overall: Entry) -> None:
+        del entries  # the only one's are those of all
+        self.log.metrics(overall)
 
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        self.log.evaluation(entry)
+    def evaluation(self, entries: list[Entry], overall: Entry) -> None:
+        del entries
+        self.log.evaluation(overall)
 
-    def save(self, update: int, state: State, score: float, about: dict[str, Any]) -> None:
-        self.checkpoints.save(update, state, score, about)
+    def save(self, update: int, crew: Crew, score: float, about: dict[str, Any]) -> None:
+        self.checkpoints.save(update, crew.batches[0], score, about)
 
     def last_saved(self) -> int | None:
         return max(self.checkpoints.updates(), default=None)
@@ -75,47 +79,78 @@ class Disk:
 
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
-    trainer, hyper = make_trainer(config)  # refuses what cannot be built: nothing is on disk yet
+    crew = make_crew(config)  # refuses what cannot be built: nothing is on disk yet
     path = run_dir.create(config) if config.resume is None else config.resume
+    if config.resume is not None:
+        kept = config.model_copy(update={"resume": None, "run_dir": path})
+        run_dir.replace_text(path / "config.yaml", to_yaml(kept))
+    if config.seeds > 1:
+        return Finished(_run_seeds(config, crew, path, console), path)
     with run_dir.claimed(path), contextlib.closing(Disk(path, config)) as disk:
-        return Finished(_recorded(config, trainer, hyper, console, disk), path)
+        return Finished(_recorded(config, crew, console, disk), path)
 
 
-def _recorded(
-    config: Config, trainer: Trainer, hyper: Hyper, console: Console, disk: Disk
-) -> Outcome:
+def _run_seeds(config: Config, crew: Crew, path: Path, console: Console) -> Outcome:
+    """Each in a directory of its own, which is a run like any other."""
+    own = {"seeds": 1, "run_dir": None, "resume": None, "members_per_batch": None}
+    places = [
+        Place(path / f"seed_{seed}", config.model_copy(update=own | {"seed": seed}))
+        for seed in crew.seeds
+    ]
+    outcome = run_group(config, crew, path, places, console)
+    write_marl_eval(path, config, {place.config.seed: place.path for place in places})
+    write_summary(path, config, outcome, seeds_told(outcome))
+    return outcome
+
+
+def seeds_told(outcome: Outcome) -> dict[str, Any]:
+    """Of the last evaluation, and of the best parameters: how the seeds' mean returns lie."""
+    told: dict[str, Any] = {"evaluation": None, "absolute": None}
+    for case, prefix, absolute in (("evaluation", "eval", False), ("absolute", "absolute", True)):
+        last = {e["member"]: e for e in outcome.evaluations if ("absolute" in e) == absolute}
+        if last:
+            returns = np.array([entry[f"{prefix}/return_mean"] for entry in last.values()])
+            told[case] = {f"return_{name}": v for name, v in summary(returns).items()}
+            told[case]["seeds"] = len(returns)
+    return told
+
+
+def _recorded(config: Config, crew: Crew, console: Console, disk: Disk) -> Outcome:
     path = disk.path
-    start = Start() if config.resume is None else _take_up(trainer, disk)
+    start = Start() if config.resume is None else _take_up(crew, disk)
     if start.update >= config.num_updates:
         raise ConfigError(
             f"{str(path)!r} has done its {start.update} updates; give it more, such as "
             f"{config.more(2 * start.update)}."
         )
-    if config.resume is not None:
-        kept = config.model_copy(update={"resume": None, "run_dir": path})
-        run_dir.replace_text(path / "config.yaml", to_yaml(kept))
     disk.open_log(start)
     interruption = Interruption()
     with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
         if start.update:
             screen.note(f"resumed {path} after update {start.update}")
-        outcome = Runner(config, trainer, hyper, start, disk, screen).run(interruption)
+        outcome = Runner(config, crew, start, disk, screen).run(interruption)
     disk.checkpoints.wait()
-    write_marl_eval(path, config)
-    _write_summary(path, config, outcome)
+    write_marl_eval(path, config, {config.seed: path})
+    write_summary(path, config, outcome)
     return outcome
 
 
-def _take_up(trainer: Trainer, disk: Disk) -> Start:
+def _take_up(crew: Crew, disk: Disk) -> Start:
     """The latest whole checkpoint; without any the run begins again, as it did."""
     checkpoints = disk.checkpoints
     if not checkpoints.updates():
         return Start()
-    like = trainer.shapes
+    like, stack = crew.trainer.shapes, crew.population.stack
     latest, best = checkpoints.latest(like), checkpoints.best(like)
     checkpoints.prune(best.update)
-    known = Best(best.about["score"], best.update, best.state.params, best.state.normalisers)
-    return Start(latest.state, latest.update, latest.about["seconds"], known)
+    parameters = Parameters(best.state.params, best.state.normalisers)
+    known = Best(
+        score=np.array([best.about["score"]]),
+        update=np.array([best.update]),
+        parameters=jax.tree.map(lambda x: x[None], parameters),
+    )
+    seconds = latest.about["seconds"]
+    return Start(stack([latest.state]), crew.alive, latest.update, seconds, known)
 
 
 def resumed_values(path: Path) -> dict[str, Any]:
@@ -145,18 +180,3 @@ def _apart(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> list[t
         elif was != now:
             told.append((f"{prefix}{key}", f"{prefix}{key} was {was!r}, now {now!r}"))
     return sorted(told)
-
-
-def _write_summary(path: Path, config: Config, outcome: Outcome) -> None:
-    summary = {
-        "algorithm": config.algorithm,
-        "env": config.env,
-        "seed": config.seed,
-        "finished": outcome.stopped_by is None,
-        "updates": outcome.update,
-        "steps": outcome.update * config.steps_per_update,
-        "seconds": outcome.seconds,
-        "evaluation": next((e for e in reversed(outcome.evaluations) if "absolute" not in e), None),
-        "absolute": next((e for e in outcome.evaluations if "absolute" in e), None),
-    }
-    run_dir.replace_text(path / "summary.json", json.dumps(summary, indent=1))

@@ -9,6 +9,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 SHOWN = {
     "charts/SPS": "{:,.0f} steps/s",
     "eval/return_mean": "return {:.1f}",
+    "members/return_iqm": "IQM {:.1f}",
+    "members/return_iqm_low": "({:.1f} …",
+    "members/return_iqm_high": "{:.1f})",
+    "members/return_best": "best {:.1f}",
     "eval/win_rate": "won {:.0%}",
     "losses/policy_loss": "policy loss {:.3f}",
     "losses/value_loss": "value loss {:.3f}",

@@ -76,13 +76,29 @@ def _tell(config: Config, outcome: Any, path: Path, console: Console) -> None:
         say(f"go on: python -m jmarl.train --resume {path}")
         return
     told = [entry for entry in outcome.evaluations if "absolute" not in entry]
-    first, last = told[0], told[-1]
+    first, last = (_mean_return(told, update) for update in (told[0]["update"], outcome.update))
+    of = f" (mean of {config.seeds} seeds)" if config.seeds > 1 else ""
     say(f"run: {path}")
     say(
-        f"greedy return over {config.eval_episodes} episodes: {first['eval/return_mean']:.1f} at "
-        f"{first['steps']:,} steps, {last['eval/return_mean']:.1f} at {last['steps']:,}"
+        f"greedy return over {config.eval_episodes} episodes: {first:.1f} at {told[0]['steps']:,} "
+        f"steps, {last:.1f} at {told[-1]['steps']:,}{of}"
     )
-    say(f"more: python -m jmarl.train --resume {path} {config.more(2 * last['update'])}")
+    if config.seeds > 1:
+        from jmarl.saved_run import seeds_told
+
+        best = seeds_told(outcome)["absolute"]
+        low, high = best["return_iqm_low"], best["return_iqm_high"]
+        say(
+            f"best parameters of each seed: {best['return_mean']:.1f} on average, IQM "
+            f"{best['return_iqm']:.1f} ({low:.1f} … {high:.1f})"
+        )
+    say(f"more: python -m jmarl.train --resume {path} {config.more(2 * outcome.update)}")
+
+
+def _mean_return(evaluations: list[dict[str, Any]], update: int) -> float:
+    """Over seeds."""
+    returns = [e["eval/return_mean"] for e in evaluations if e["update"] == update]
+    return sum(returns) / len(returns)
 
 
 class _Door(types.ModuleType):
@@ -90,7 +106,7 @@ class _Door(types.ModuleType):
 
     def __call__(self, config: Config | dict[str, Any] | None = None, **options: Any) -> Any:
         """Train in memory and return the final state, metrics and evaluations."""
-        from jmarl.runner import train
+        from jmarl.in_memory import train
 
         if isinstance(config, Config):
             return train(config)

@@ -9,11 +9,14 @@ import jax.numpy as jnp
 from jmarl.algorithms import make_trainer
 from jmarl.checkpoint import Checkpoints
 from jmarl.config import Config, build, read_preset
+from jmarl.crew import Parameters
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError, check_choice
+from jmarl.group_run import MEMBER, member_parameters
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all
+from jmarl.trainer import Trainer
 from jmarl.types import Perception
 
 Which = Literal["best", "latest"]
@@ -108,14 +111,24 @@ def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
     if not (path / "config.yaml").is_file():
         raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
     check_choice("which", which, get_args(Which))
+    config = build(read_preset(path / "config.yaml"))
+    if config.seeds > 1:
+        raise ConfigError(
+            f"{str(path)!r} has {config.seeds} seeds; choose one of them, such as "
+            f"{str(path / f'seed_{config.seed}')!r}."
+        )
+    trainer, _ = make_trainer(config)
+    of_group = (path / MEMBER).is_file()
+    params, norms = (member_parameters if of_group else _alone)(path, trainer, which)
+    return TrainedPolicy(config, trainer.env, trainer.groups, params, norms)
+
+
+def _alone(path: Path, trainer: Trainer, which: Which) -> Parameters:
     if not (path / "checkpoints").is_dir():
         raise ConfigError(f"{str(path)!r} has no checkpoints yet.")
-    config = build(read_preset(path / "config.yaml"))
-    trainer, _ = make_trainer(config)
     like, checkpoints = trainer.shapes, Checkpoints(path / "checkpoints", read_only=True)
     try:
         saved = checkpoints.best(like) if which == "best" else checkpoints.latest(like)
     finally:
         checkpoints.close()
-    state = saved.state
-    return TrainedPolicy(config, trainer.env, trainer.groups, state.params, state.normalisers)
+    return Parameters(saved.state.params, saved.state.normalisers)

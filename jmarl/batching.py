@@ -1,0 +1,58 @@
+"""How many members train side by side in one program: as many as is fast, and as fit."""
+
+import math
+import os
+from pathlib import Path
+
+import jax
+
+# On a CPU members share caches and cores. Beyond so many worlds in a batch one after the other is
+# faster than side by side (`python -m benchmarks.population`).
+CPU_WORLDS = 128
+PART_OF_FREE = 0.8  # of the memory that is free may be used
+
+
+def side_by_side(members: int, num_envs: int) -> int:
+    """All on an accelerator. On a CPU as many as fill its caches, in batches of equal size."""
+    if jax.default_backend() != "cpu":
+        return members
+    return largest_divisor(members, max(1, CPU_WORLDS // num_envs))
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    return next(size for size in range(min(number, limit), 0, -1) if number % size == 0)
+
+
+def fitting(members: int, per_batch: int, batch_bytes: int, limit: int) -> int:
+    """Members per batch when `per_batch` of them need `batch_bytes`: as many as fit."""
+    if batch_bytes <= limit:
+        return per_batch
+    return largest_divisor(members, max(1, math.floor(per_batch * limit / batch_bytes)))
+
+
+def free_bytes() -> int:
+    """Of the device's memory, the part that a batch may take."""
+    told = jax.local_devices()[0].memory_stats()
+    if told and "bytes_limit" in told:
+        return int((told["bytes_limit"] - told.get("bytes_in_use", 0)) * PART_OF_FREE)
+    return int(min(_machine_bytes(), _container_bytes()) * PART_OF_FREE)
+
+
+def _machine_bytes() -> float:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        told = next(line for line in lines if line.startswith("MemAvailable"))
+        return int(told.split()[1]) * 1024
+    except (OSError, StopIteration, ValueError):
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return pages * size / 2
+
+
+def _container_bytes() -> float:
+    """What a control group leaves; infinite where there is none."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        return int(limit) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return math.inf

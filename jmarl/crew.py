@@ -1,0 +1,226 @@
+"""Members in training: batches of one compiled shape, taken in turn. A single run is a crew of
+one, in a batch that has no member axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jmarl.algorithms import make_trainer
+from jmarl.batching import fitting, free_bytes, side_by_side
+from jmarl.config import Config
+from jmarl.evaluation import Episodes
+from jmarl.objective import Hyper
+from jmarl.population import Population
+from jmarl.programs import Programs, compile_programs
+from jmarl.trainer import Trainer
+from jmarl.types import State
+
+NO_SCORE = -1e30  # of what was not evaluated
+
+
+class Members(NamedTuple):
+    """Who trains: a seed and hyperparameters each."""
+
+    seeds: tuple[int, ...]
+    hyper: Hyper  # leaves [M], of numpy
+
+    @classmethod
+    def alike(cls, seeds: Sequence[int], hyper: Hyper) -> "Members":
+        return cls(tuple(seeds), jax.tree.map(lambda x: np.full(len(seeds), x), hyper))
+
+
+class Parameters(NamedTuple):
+    """What a policy is played with."""
+
+    params: Any
+    norms: Any
+
+
+@dataclass
+class Best:
+    """What evaluated best so far, of every member; those no longer in training keep theirs."""
+
+    score: np.ndarray  # [M]
+    update: np.ndarray  # [M]
+    parameters: Parameters  # leaves [M, …]
+
+    def of(self, member: int) -> Parameters:
+        return jax.tree.map(lambda x: x[member], self.parameters)
+
+
+class Crew:
+    """Programs, and the states that they work on."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        members: Members,
+        episodes: int,
+        per_batch: int = 1,
+        limit: int | None = None,
+    ) -> None:
+        """At most `per_batch` train side by side, fewer if their step would need more than `limit`
+        bytes."""
+        self.trainer, self.population = trainer, Population(trainer)
+        self.seeds, self.hyper = members.seeds, members.hyper
+        self.episodes, self.per_batch, self.limit = episodes, per_batch, limit
+        self.alive = np.arange(len(members.seeds))
+        self.batches: list[State] = []
+        self.best: Best | None = None
+        self.programs: Programs
+
+    def compile(self) -> None:
+        """Once; again with fewer members in a batch where memory would not do."""
+        tried = None
+        while tried != self.per_batch:
+            tried = self.per_batch
+            hyper = self._hyper(self.alive[:tried])
+            self.programs = compile_programs(self.trainer, hyper, self.episodes, tried)
+            if self.limit is not None:
+                needed = self.programs.step_bytes
+                self.per_batch = fitting(len(self.seeds), tried, needed, self.limit)
+
+    def begin(self) -> None:
+        self.batches = [self.programs.init(self._keys(ids)[0]) for ids in self._slots()]
+
+    def take_up(self, states: State, alive: np.ndarray, best: Best | None) -> None:
+        """`states` `[A, …]` are those of the members in `alive`."""
+        self.alive, self.best = np.asarray(alive), best
+        self._split(states)
+
+    def advance(self, updates: int) -> list[list[dict[str, jax.Array]]]:
+        """Trains every batch; nothing is waited for. Metrics by batch and update."""
+        told = []
+        for i, ids in enumerate(self._slots()):
+            hyper, state, metrics = self._hyper(ids), self.batches[i], []
+            for _ in range(updates):
+                state, seen = self.programs.step(state, hyper)
+                metrics.append(seen)
+            self.batches[i] = state
+            told.append(metrics)
+        return told
+
+    def read(self, told: list[list[dict[str, jax.Array]]]) -> dict[str, np.ndarray]:
+        """Metrics as `[updates, A]`, when they are there."""
+        there = jax.device_get(told)
+        return {
+            name: np.stack([self._in_order([b[u][name] for b in there]) for u in range(len(first))])
+            for first in (there[0],)
+            for name in first[0]
+        }
+
+    def parameters(self) -> list[Parameters]:
+        """By batch; a step takes their memory."""
+        return [Parameters(state.params, state.normalisers) for state in self.batches]
+
+    def play(self, parameters: list[Parameters], greedy: bool, fold: int | None = None) -> Episodes:
+        """`[A, episodes, …]`, from the same initial states every time; others for each `fold`."""
+        flag, seen = jnp.asarray(greedy), []
+        for given, ids in zip(parameters, self._slots(), strict=True):
+            keys = self._keys(ids)[1]
+            if fold is not None:
+                again = partial(jax.random.fold_in, data=fold)
+                keys = again(keys) if self.per_batch == 1 else jax.vmap(again)(keys)
+            seen.append(self.programs.score(given.params, given.norms, keys, flag))
+        return jax.tree.map(lambda *x: self._in_order(x), *jax.device_get(seen))
+
+    def keep_best(self, scores: np.ndarray, update: int, parameters: list[Parameters]) -> None:
+        """Of each member the parameters with the highest score; `scores` `[A]`."""
+        if self.best is None:
+            count = len(self.seeds)
+            all_of = [self._grown(given) for given in parameters]
+            stacked = jax.tree.map(lambda *x: jnp.copy(jnp.concatenate(x)[:count]), *all_of)
+            self.best = Best(np.full(count, NO_SCORE), np.zeros(count, int), stacked)
+        best, now = self.best, np.full(len(self.seeds), NO_SCORE)
+        now[self.alive] = scores
+        better = now > best.score
+        for given, ids in zip(parameters, self._slots(), strict=True):
+            if better[ids].any():
+                grown = self._grown(given)
+                best.parameters = _kept(best.parameters, grown, ids, better[ids])
+        best.score = np.where(better, now, best.score)
+        best.update = np.where(better, update, best.update)
+
+    def best_parameters(self) -> list[Parameters]:
+        """By batch, of those in training."""
+        assert self.best is not None
+        index = [ids[0] if self.per_batch == 1 else ids for ids in self._slots()]
+        whole = self.best.parameters
+        return [jax.tree.map(lambda x, ids=ids: x[ids], whole) for ids in index]
+
+    def keep(self, members: Sequence[int] | np.ndarray) -> None:
+        """Only these go on; they take the places of the others, batch by batch."""
+        places = np.searchsorted(self.alive, np.sort(members))
+        states = self.population.take(self.states(), places)
+        self.alive = np.sort(np.asarray(members))
+        self._split(states)
+
+    def copy(self, source: np.ndarray) -> None:
+        """Every member in training goes on with what `source[i]` has learned, in its own worlds
+        and with its own chance; both are places among those in training."""
+        own = self.states()
+        other = self.population.take(own, source)
+        learned = ("params", "opt_state", "value_norm", "normalisers")
+        self._split(own.replace(**{name: getattr(other, name) for name in learned}))
+
+    def states(self) -> State:
+        """`[A, …]`, in the order of `alive`."""
+        if self.per_batch == 1:
+            return self.population.stack(self.batches)
+        joined = self.population.join(self.batches)
+        return self.population.take(joined, np.arange(len(self.alive)))
+
+    def _split(self, states: State) -> None:
+        places = [np.searchsorted(self.alive, ids) for ids in self._slots()]
+        index = [at[0] if self.per_batch == 1 else at for at in places]
+        self.batches = [self.population.take(states, at) for at in index]
+
+    def _slots(self) -> list[np.ndarray]:
+        """The members of each batch; the last batch is filled up with its last member again."""
+        size, count = self.per_batch, len(self.alive)
+        filled = np.minimum(np.arange(-(-count // size) * size), count - 1)
+        return list(self.alive[filled].reshape(-1, size))
+
+    def _in_order(self, parts: Sequence[Any]) -> np.ndarray:
+        """What batches gave, `[A, …]`."""
+        if self.per_batch == 1:
+            return np.stack(parts)
+        return np.concatenate(parts)[: len(self.alive)]
+
+    def _grown(self, given: Parameters) -> Parameters:
+        return jax.tree.map(lambda x: x[None], given) if self.per_batch == 1 else given
+
+    def _hyper(self, ids: np.ndarray) -> Hyper:
+        if self.per_batch == 1:
+            return jax.tree.map(lambda x: float(x[ids[0]]), self.hyper)
+        return jax.tree.map(lambda x: x[ids].astype(np.float32), self.hyper)
+
+    def _keys(self, ids: np.ndarray) -> tuple[jax.Array, jax.Array]:
+        """For training, and for evaluation."""
+        pairs = [jax.random.split(jax.random.key(self.seeds[i])) for i in ids]
+        init, play = (jnp.stack([pair[which] for pair in pairs]) for which in (0, 1))
+        return (init[0], play[0]) if self.per_batch == 1 else (init, play)
+
+
+@jax.jit
+def _kept(best: Parameters, given: Parameters, ids: jax.Array, better: jax.Array) -> Parameters:
+    def choose(old: jax.Array, new: jax.Array) -> jax.Array:
+        flags = better.reshape(-1, *(1,) * (new.ndim - 1))
+        return old.at[ids].set(jnp.where(flags, new, old[ids]))
+
+    return jax.tree.map(choose, best, given)
+
+
+def make_crew(config: Config, members: Members | None = None) -> Crew:
+    """`members`: the configuration's seeds, unless others are given."""
+    trainer, hyper = make_trainer(config)
+    if members is None:
+        members = Members.alike(range(config.seed, config.seed + config.seeds), hyper)
+    count, asked = len(members.seeds), config.members_per_batch
+    size = min(count, asked) if asked else side_by_side(count, config.num_envs)
+    return Crew(trainer, members, config.eval_episodes, size, None if asked else free_bytes())

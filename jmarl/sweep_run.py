@@ -1,0 +1,133 @@
+"""A sweep on disk: one group of members after the other, each a program of its own."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from jmarl import run_dir
+from jmarl.config import Config
+from jmarl.crew import Crew, Members, make_crew
+from jmarl.errors import ConfigError
+from jmarl.group_run import Place, run_group
+from jmarl.objective import Hyper
+from jmarl.runner import Selection
+from jmarl.selection import rung_updates
+from jmarl.sweep_config import SAVED, SweepConfig, to_yaml
+from jmarl.sweep_plan import Group, Member, Plan
+from jmarl.sweep_results import member_name
+from jmarl.tournaments import Halving, Pbt
+
+FINISHED = "finished.json"
+EXCHANGES = "pbt.jsonl"
+
+
+class Swept(NamedTuple):
+    path: Path
+    stopped_by: int | None  # the signal that cut it short
+
+
+def run_sweep(sweep: SweepConfig, plan: Plan, console: Console) -> Swept:
+    """Train all members, into a new directory or the one that is resumed."""
+    for group in plan.groups:
+        _check(sweep, make_crew(_shared(sweep, group.config), _members(group.members)))
+    path = _create(sweep, plan) if sweep.resume is None else sweep.resume
+    with run_dir.claimed(path):
+        for number, group in enumerate(plan.groups):
+            stopped_by = _run_group(sweep, plan, number, group, path, console)
+            if stopped_by is not None:
+                return Swept(path, stopped_by)
+    return Swept(path, None)
+
+
+def _run_group(
+    sweep: SweepConfig, plan: Plan, number: int, group: Group, path: Path, console: Console
+) -> int | None:
+    """Unless it is done already. The signal that cut it short, if one did."""
+    where = path / f"group_{number}"
+    if (where / FINISHED).exists():
+        return None
+    if len(plan.groups) > 1 and not sweep.quiet:
+        of = ", ".join(f"{k}={v}" for k, v in _common(group.members).items())
+        told = f"group {number + 1} of {len(plan.groups)}: {len(group.members)} members, {of}"
+        console.print(told, markup=False, soft_wrap=True)
+    where.mkdir(exist_ok=True)
+    config, count = _shared(sweep, group.config), len(plan.members)
+    places = [Place(path / member_name(m.index, count), m.config) for m in group.members]
+    crew = make_crew(config, _members(group.members))
+    selection = _selection(sweep, config, where)
+    outcome = run_group(config, crew, where, places, console, selection, assess=False)
+    if outcome.stopped_by is None:
+        told = {"updates": outcome.update, "seconds": outcome.seconds}
+        run_dir.replace_text(where / FINISHED, json.dumps(told))
+    return outcome.stopped_by
+
+
+def _shared(sweep: SweepConfig, config: Config) -> Config:
+    """The configuration that a group runs with."""
+    own: dict[str, Any] = {"members_per_batch": sweep.members_per_batch, "quiet": sweep.quiet}
+    return config.model_copy(update=own)
+
+
+def _members(members: tuple[Member, ...]) -> Members:
+    each = {
+        name: np.array([getattr(member.config.ppo, name) for member in members], float)
+        for name in Hyper.__dataclass_fields__
+    }
+    return Members(tuple(member.seed for member in members), Hyper(**each))
+
+
+def _common(members: tuple[Member, ...]) -> dict[str, Any]:
+    """Of what is swept, that in which a group's members agree."""
+    first = members[0].settings
+    return {
+        name: value
+        for name, value in first.items()
+        if all(member.settings[name] == value for member in members)
+    }
+
+
+def _check(sweep: SweepConfig, crew: Crew) -> None:
+    spec = crew.trainer.env.spec
+    if (sweep.halving or sweep.pbt) and not spec.cooperative:
+        raise ConfigError(
+            f"{'halving' if sweep.halving else 'pbt'} needs a score that says who is better; in "
+            f"{spec.name} teams play against each other, so there is none."
+        )
+
+
+def _selection(sweep: SweepConfig, config: Config, where: Path) -> Selection | None:
+    if sweep.halving:
+        rungs = rung_updates(config.num_updates, sweep.rungs, sweep.halving_factor)
+        return Halving(tuple(rungs), sweep.halving_factor)
+    if sweep.pbt:
+        names = tuple(name.removeprefix("ppo.") for name in sweep.names)
+        every = sweep.pbt_every or config.updates_between_evaluations
+        how = (sweep.seed, sweep.pbt_fraction, sweep.pbt_factor)
+        return Pbt(every, names, *how, lines=where / EXCHANGES)
+    return None
+
+
+def _create(sweep: SweepConfig, plan: Plan) -> Path:
+    """A new directory with the resolved sweep. A name given and in use is refused; one chosen here
+    is numbered."""
+    path = sweep.sweep_dir
+    if path is not None and path.exists():
+        raise ConfigError(
+            f"sweep_dir={str(path)!r} exists; choose another name, or continue it with "
+            f"--resume {path}."
+        )
+    if path is None:
+        config = plan.groups[0].config
+        stem = re.sub(r"[^\w.-]+", "-", f"sweep-{config.algorithm}-{config.env}")
+        path = run_dir.free_name(Path("runs") / stem)
+    try:
+        path.mkdir(parents=True)
+        run_dir.replace_text(path / SAVED, to_yaml(sweep))
+        run_dir.replace_text(path / "versions.json", json.dumps(run_dir.versions(), indent=1))
+    except OSError as error:
+        raise ConfigError(f"sweep directory {str(path)!r} cannot be made: {error}.") from None
+    return path
