@@ -83,7 +83,7 @@ def _resumed(typed: dict[str, Any], shown: CommandLine, from_file: bool) -> Swee
     if not (path / SAVED).is_file():
         raise ConfigError(f"resume={str(path)!r} is not a sweep: it has no {SAVED}.")
     changed = {name: value for name, value in typed.items() if value != getattr(shown, name)}
-    del changed["resume"]
+    changed.pop("resume", None)
     if from_file or set(changed) - set(CHANGEABLE):
         raise ConfigError(
             f"--resume {path} goes on as the sweep began; only {', '.join(CHANGEABLE)} can change."

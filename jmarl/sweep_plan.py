@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ __all__ = ["Group", "Member", "Plan", "plan", "traced"]
 DIGITS = 6  # of drawn numbers, so that they can be read and written
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True)
+class Member:
     """One run of the sweep."""
 
     index: int  # among all members

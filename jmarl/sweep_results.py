@@ -36,6 +36,13 @@ class Scored(NamedTuple):
     def failed(self) -> bool:
         return math.isnan(self.score)
 
+    @property
+    def progress(self) -> float:
+        """Part of its budget that the member came through. One digit: rungs of halving are whole
+        updates, so they are not quite the same part of every budget."""
+        config = self.member.config
+        return float(f"{self.steps / (config.num_updates * config.steps_per_update):.1g}")
+
 
 class Ranked(NamedTuple):
     """A setting. Its figures are of the seeds that went furthest; NaN if all failed."""
@@ -51,6 +58,7 @@ class Ranked(NamedTuple):
     seeds: int
     failed: int
     steps: int
+    progress: float
 
 
 class Ranking(NamedTuple):
@@ -91,8 +99,8 @@ def write_results(path: Path, plan: Plan) -> Ranking:
 
 
 def rank(plan: Plan, evaluations: Sequence[list[dict[str, Any]]]) -> Ranking:
-    """Settings that went further are better; of those, settings no seed of which failed; of those,
-    settings of larger interquartile mean."""
+    """Better is what went further through its budget; of that, what failed with no seed; of that,
+    what has the larger interquartile mean."""
     scored = [
         _scored(member, lines) for member, lines in zip(plan.members, evaluations, strict=True)
     ]
@@ -100,7 +108,7 @@ def rank(plan: Plan, evaluations: Sequence[list[dict[str, Any]]]) -> Ranking:
     for one in scored:
         by_setting.setdefault(one.member.setting, []).append(one)
     unranked = [_figures_of(members) for members in by_setting.values()]
-    unranked.sort(key=lambda s: (math.isnan(s.iqm), -s.steps, s.failed > 0, -s.iqm, s.setting))
+    unranked.sort(key=lambda s: (math.isnan(s.iqm), -s.progress, s.failed > 0, -s.iqm, s.setting))
     ranked = [setting._replace(rank=place) for place, setting in enumerate(unranked, start=1)]
     return Ranking(plan.names, tuple(ranked), tuple(scored))
 
@@ -115,8 +123,8 @@ def _scored(member: Member, lines: list[dict[str, Any]]) -> Scored:
 def _figures_of(members: list[Scored]) -> Ranked:
     """Halving stops some seeds of a setting before others; only the furthest are compared."""
     whole = [one for one in members if not one.failed]
-    steps = max((one.steps for one in whole or members), default=0)
-    counted = [one for one in whole if one.steps == steps]
+    furthest = max(whole or members, key=lambda one: one.steps)
+    counted = [one for one in whole if one.steps == furthest.steps]
     middle, low, high = _interval(counted)
     first = members[0].member
     return Ranked(
@@ -130,7 +138,8 @@ def _figures_of(members: list[Scored]) -> Ranked:
         mean=float(np.mean([one.score for one in counted])) if counted else math.nan,
         seeds=len(counted),
         failed=len(members) - len(whole),
-        steps=steps,
+        steps=furthest.steps,
+        progress=furthest.progress,
     )
 
 
