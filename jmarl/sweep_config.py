@@ -222,7 +222,8 @@ def _drawn(name: str, draw: Any) -> Any:
     (way, values), *_ = given.items()
     if way not in WAYS:
         raise unknown(f"way to draw {name}", str(way), WAYS)
-    if not isinstance(values, list | tuple):
+    listed = isinstance(values, list | tuple)
+    if not listed or (way != "choice" and len(values) != 2):
         raise ConfigError(f"random.{name}.{way}={values!r} is not like {WAYS[way]}.")
     return {way: tuple(_hashable(value) for value in values)}
 

@@ -140,6 +140,8 @@ def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
     axes.set_ylabel(SCORE)
     axes.grid(axis="y", alpha=0.3)
     axes.margins(x=0.08)
+    if axis.kind == "category":
+        axes.set_xlim(-0.5, len(axis.values) - 0.5)
     figure.legend(loc="outside upper right", ncols=3, frameon=False)
     return _save(figure, path)
 
