@@ -11,7 +11,7 @@ from jmarl.sweep_names import limit
 def rung_updates(total: int, rungs: int, factor: int) -> list[int]:
     """total/factorᵏ for k = rungs … 1: when halving selects. The end is no rung, and where the
     budget is short there are fewer. Jamieson & Talwalkar 2016."""
-    return sorted({total // factor**k for k in range(1, rungs + 1)} - {0, total})
+    return sorted({total // factor**k for k in range(1, rungs + 1)} - {0})
 
 
 def survivors(scores: np.ndarray, factor: int) -> np.ndarray:
