@@ -1,0 +1,139 @@
+"""python -m jmarl.sweep [SWEEP.yaml] [--option value …]: search over hyperparameters × seeds."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from rich.console import Console
+
+from jmarl.cli import read_options
+from jmarl.errors import ConfigError, RunError
+from jmarl.sweep_config import SAVED, SweepConfig, SweepOptions, build, outline, read_sweep
+from jmarl.sweep_names import flat
+from jmarl.sweep_plan import Plan, plan
+from jmarl.sweep_values import typed_base, typed_grid, typed_random
+
+PROG = "python -m jmarl.sweep [SWEEP.yaml]"
+WRITTEN = ("preset", "base", "grid", "random")  # other than in the file, or merged with it
+CHANGEABLE = ("quiet", "plots", "devices")  # when a sweep is resumed
+
+
+class CommandLine(SweepOptions):
+    """Search over hyperparameters × seeds: a grid, random draws, or both combined.
+
+    Hyperparameters (ppo.lr, ppo.gamma, ppo.entropy_coef, …) are members of one compiled program;
+    of other options (algorithm, num_envs, net.hidden, …) each value compiles anew. Names are those
+    of `python -m jmarl.train --help`; lr is short for ppo.lr. The results: a ranking with
+    intervals, best.yaml to train on with, and plots. An example:
+
+    python -m jmarl.sweep --preset configs/mappo_simple_spread.yaml --base total_steps=500000
+    --grid lr=3e-4,1e-3 entropy_coef=0,0.01 --random gamma=uniform:0.9:0.99 --samples 8 --seeds 4
+    """
+
+    base: tuple[str, ...] = Field(
+        default=(), description="options of all runs over the preset's: name=value …"
+    )
+    grid: tuple[str, ...] = Field(
+        default=(), description="options of which all values are tried: name=value,value …"
+    )
+    random: tuple[str, ...] = Field(
+        default=(),
+        description="options that are drawn: name=uniform:low:high, name=log_uniform:low:high or "
+        "name=choice:value:value …",
+    )
+
+
+def parse(arguments: list[str]) -> SweepConfig:
+    """Defaults ← the file, or the sweep that is resumed ← command line."""
+    given = list(arguments)
+    file: dict[str, Any] = {}
+    if given and not given[0].startswith("-"):
+        file = read_sweep(Path(given.pop(0)))
+    known = dict(outline(file))
+    shown = CommandLine(**{name: value for name, value in known.items() if name not in WRITTEN})
+    typed = read_options(shown, PROG, given)
+    if typed["resume"] is not None:
+        return _resumed(typed, shown, bool(file))
+    return build({**file, **typed, **_merged(file, typed)})
+
+
+def _merged(file: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """What is typed goes over the file's by name; an option that the file draws may be typed as a
+    grid, and the other way round."""
+    base = flat(typed_base(typed["base"]), "--base")
+    grid = flat(typed_grid(typed["grid"]), "--grid")
+    random = flat(typed_random(typed["random"]), "--random")
+
+    def below(part: str) -> dict[str, Any]:
+        found = flat(file.get(part) or {}, part)
+        return {name: value for name, value in found.items() if name not in grid | random}
+
+    return {
+        "preset": typed["preset"] or file.get("preset"),
+        "base": flat(file.get("base") or {}, "base") | base,
+        "grid": below("grid") | grid,
+        "random": below("random") | random,
+    }
+
+
+def _resumed(typed: dict[str, Any], shown: CommandLine, from_file: bool) -> SweepConfig:
+    path = typed["resume"]
+    if not (path / SAVED).is_file():
+        raise ConfigError(f"resume={str(path)!r} is not a sweep: it has no {SAVED}.")
+    changed = {name: value for name, value in typed.items() if value != getattr(shown, name)}
+    changed.pop("resume", None)
+    if from_file or set(changed) - set(CHANGEABLE):
+        raise ConfigError(
+            f"--resume {path} goes on as the sweep began; only {', '.join(CHANGEABLE)} can change."
+        )
+    return build({**read_sweep(path / SAVED), **changed, "resume": path})
+
+
+def main() -> None:
+    console, errors = Console(), Console(stderr=True, soft_wrap=True)
+    warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
+    try:
+        sweep = parse(sys.argv[1:])
+        members = plan(sweep)
+        from jmarl.sweep_run import run_sweep  # only now: --help and refusals need no networks
+
+        finished = run_sweep(sweep, members, console)
+        if finished.stopped_by is None:
+            _conclude(sweep, members, finished.path, console)
+    except ConfigError as error:
+        errors.print(str(error), style="red", markup=False)
+        raise SystemExit(2) from None
+    except (RunError, OSError) as error:  # OSError: a full disk, a directory taken away
+        errors.print(str(error), style="red", markup=False)
+        raise SystemExit(1) from None
+    if finished.stopped_by is not None:
+        console.print(
+            f"stopped; what was learned is saved.\n"
+            f"go on: python -m jmarl.sweep --resume {finished.path}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise SystemExit(128 + finished.stopped_by)
+
+
+def _conclude(sweep: SweepConfig, members: Plan, path: Path, console: Console) -> None:
+    from jmarl.sweep_results import show, write_results
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    ranking = write_results(path, members)
+    if sweep.plots:
+        from jmarl.sweep_plots import write_plots
+
+        write_plots(path, members, ranking)
+    show(ranking, console)
+    say(f"sweep: {path}")
+    if ranking.best is not None:
+        say(f"the best again: python -m jmarl.train {path / 'best.yaml'}")
+
+
+if __name__ == "__main__":
+    main()
