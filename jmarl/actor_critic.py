@@ -6,9 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jmarl.choices import AgentId, CriticInput, StartState
+from jmarl.choices import AgentId, CriticInput, Precision, StartState
 from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.actor_critic import Net, Shape
+from jmarl.networks.precision import narrow
 from jmarl.spaces import Box, Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
@@ -31,6 +32,7 @@ class ActorCriticPolicy:
     log_std: float = 0.0
     squash_mean: bool = False  # Gaussian means through a sigmoid, for actions in [0, 1]
     start_state: StartState = "stored"  # of sequences that are learned from
+    precision: Precision = "float32"
 
     @property
     def continuous(self) -> bool:
@@ -136,7 +138,7 @@ class ActorCriticPolicy:
     def _run(
         self, part: str, params: Any, start: dict[str, jax.Array], seen: Perception
     ) -> tuple[jax.Array, Any]:
-        net, x = self._net(part), self._input(part, seen)
+        net, x = self._net(part), narrow(self._input(part, seen), self.precision)
         state, fresh = start.get(part), seen.fresh
 
         def apply(params: Any, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:

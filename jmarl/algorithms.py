@@ -41,6 +41,7 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         variant=config.algorithm,  # pyright: ignore[reportArgumentType] (the caller has looked)
         share_actor=net.share_actor,
         agent_order=net.agent_order,
+        precision=net.precision,
     )
 
 
@@ -70,6 +71,7 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
         log_std=net.log_std,
         squash_mean=net.squash_mean,
         start_state=net.start_state,
+        precision=net.precision,
     )
 
 

@@ -12,6 +12,7 @@ Activation = Literal["relu", "tanh"]
 AgentId = Literal["none", "obs", "features"]
 AgentOrder = Literal["fixed", "random"]
 CriticInput = Literal["own", "all", "all_and_state", "state"]
+Precision = Literal["float32", "bfloat16"]
 Sharing = Literal["team", "all", "none"]
 StartState = Literal["stored", "zero"]
 

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jmarl.agent_order import Order, draw, to_agents, to_agents_smoothly, to_turns
-from jmarl.choices import AgentOrder, Transformer
+from jmarl.choices import AgentOrder, Precision, Transformer
 from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
+from jmarl.networks.precision import narrow
 from jmarl.spaces import Box, Discrete, Space
 from jmarl.types import Decision, Evaluation, Perception
 
@@ -30,6 +31,7 @@ class MatPolicy:
     variant: Transformer = "mat"
     share_actor: bool = True  # of mat_dec
     agent_order: AgentOrder = "fixed"
+    precision: Precision = "float32"
 
     @property
     def continuous(self) -> bool:
@@ -78,7 +80,7 @@ class MatPolicy:
         if self.agent_order == "random":
             order = draw(order_key, seen.obs.shape[0], self.num_agents)
         seen = _in_order(order, seen)
-        features = apply(self.model, params, seen.obs, method="encode")
+        features = self.encode(params, seen.obs)
         play = self._in_turn if self.model.sequential else self._at_once
         chosen = play(params, act_key, features, seen, deterministic)
         return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
@@ -97,7 +99,8 @@ class MatPolicy:
         def turn(carry: tuple, agent: tuple) -> tuple:
             token, kept = carry
             i, features, mask, noise = agent
-            logits, value, kept = apply(model, params, token, features, kept, i, method="step")
+            told = narrow(token, self.precision)
+            logits, value, kept = apply(model, params, told, features, kept, i, method="step")
             action, log_prob = choose(self.actions, noise, logits, scale, mask, deterministic)
             return (self.token(action), kept), (action, log_prob, value)
 
@@ -128,21 +131,25 @@ class MatPolicy:
     ) -> Evaluation:
         """All agents in one pass; the causal masks keep each from seeing later choices."""
         seen, action = _in_order(context, seen), to_turns(context, action)
-        features = apply(self.model, params, seen.obs, method="encode")
+        features = self.encode(params, seen.obs)
         before = self.token(action)[..., :-1, :]
         tokens = jnp.concatenate([self.start_token(seen.obs)[..., None, :], before], axis=-2)
-        logits, value = apply(self.model, params, tokens, features, method="decode")
+        told = narrow(tokens, self.precision)
+        logits, value = apply(self.model, params, told, features, method="decode")
         scale, mask = self.scale(params), seen.action_mask
         log_prob = self.actions.log_prob(logits, scale, mask, action)
         entropy = self.actions.entropy(logits, scale, mask)
         by_turn = (log_prob, entropy, value)
         return Evaluation(*(to_agents_smoothly(context, x) for x in by_turn))
 
+    def encode(self, params: Any, obs: jax.Array) -> Any:
+        return apply(self.model, params, narrow(obs, self.precision), method="encode")
+
     def value(self, params: Any, key: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
         """Where values depend on actions, these are drawn, as in the reference."""
         if self.model.valued_by_actions:
             return self.act(params, key, memory, seen)[1].value
-        features = apply(self.model, params, seen.obs, method="encode")
+        features = self.encode(params, seen.obs)
         return features[0]
 
     @property

@@ -12,6 +12,7 @@ from jmarl.choices import (
     Components,
     CriticInput,
     Optimiser,
+    Precision,
     Ratio,
     Reduction,
     Returns,
@@ -31,7 +32,7 @@ class Section(BaseModel):
 
 
 class NetConfig(Section):
-    """The networks. First what MAT and its variants have, then MAPPO and IPPO."""
+    """The networks. First what MAT and its variants have, then all, then MAPPO and IPPO."""
 
     n_embd: int = Field(default=64, ge=1, description="mat: width of embeddings")
     n_head: int = Field(default=1, ge=1, description="mat: attention heads; must divide n_embd")
@@ -47,6 +48,9 @@ class NetConfig(Section):
     )
     share: Sharing = Field(
         default="team", description="who shares parameters; none: agents have nets of their own"
+    )
+    precision: Precision = Field(
+        default="float32", description="of products and activations; the rest is float32"
     )
     hidden: tuple[int, ...] = Field(
         default=(64, 64), min_length=1, description="mappo, ippo: widths of the representation"

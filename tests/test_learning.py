@@ -17,7 +17,7 @@ GAMMA = 0.95
 CONFIGS = Path(__file__).parent.parent / "configs"
 
 
-def trained(env, updates=60, algorithm="ippo", **ppo):
+def trained(env, updates=60, algorithm="ippo", precision="float32", **ppo):
     """IPPO compiles fastest; returns, losses and optimisers are the same for all."""
     values = {
         "env": env,
@@ -25,7 +25,7 @@ def trained(env, updates=60, algorithm="ippo", **ppo):
         "num_envs": 64,
         "rollout_length": 4,
         "total_updates": updates,
-        "net": {"n_embd": 16, "hidden": [16]},
+        "net": {"n_embd": 16, "hidden": [16], "precision": precision},
         "ppo": {"lr": 3e-3, "gamma": GAMMA, "epochs": 4, "num_minibatches": 1, **ppo},
     }
     trainer, hyper = make_trainer(build(values))

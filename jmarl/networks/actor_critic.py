@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from jmarl.choices import Activation
 from jmarl.networks.gru import Gru
-from jmarl.networks.layers import SQRT2, LayerNorm, dense
+from jmarl.networks.layers import SQRT2, LayerNorm, dense, last_dense
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 GAINS = {"relu": SQRT2, "tanh": 5 / 3}  # torch's calculate_gain
@@ -63,7 +63,7 @@ class Net(nn.Module):
         x = self._layers(x, self.shape.head_hidden, "head_")
         if self.log_std is not None:
             self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
-        return dense(self.out, self.out_gain, name="out")(x), state
+        return last_dense(self.out, self.out_gain, name="out")(x), state
 
     def _layers(self, x: jax.Array, sizes: tuple[int, ...], prefix: str) -> jax.Array:
         shape = self.shape

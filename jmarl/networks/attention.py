@@ -8,6 +8,7 @@ from flax import linen as nn
 from jax import lax
 
 from jmarl.networks.layers import affine, dense, side_by_side, split_heads
+from jmarl.networks.precision import softmax
 
 
 class Cache(NamedTuple):
@@ -69,7 +70,7 @@ class Attention(nn.Module):
         # keys times query: the other way round would transpose the keys
         scores = (cache.key @ q.reshape(-1, size, 1))[..., 0] / size**0.5  # [E·heads, N]
         visible = (jnp.arange(scores.shape[-1]) <= i)[None]
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
+        weights = softmax(jnp.where(visible, scores, -jnp.inf), v.dtype)
         mixed = weights[:, None] @ cache.value
         return self.proj(mixed.reshape(source.shape)), cache
 
@@ -80,11 +81,12 @@ class Attention(nn.Module):
         k, v, q = (split_heads(x, self.heads) for x in self._project(source.table, source.table))
         scores = jnp.einsum("qhd,khd->qhk", q, k) / q.shape[-1] ** 0.5
         kernel, bias = self.proj.weights(self.width)
-        values = jnp.einsum("khd,hdo->hko", v, kernel.reshape(*v.shape[1:], self.width))
+        kernel = kernel.reshape(*v.shape[1:], self.width).astype(v.dtype)
+        values = jnp.einsum("khd,hdo->hko", v, kernel)
         seen = affine(source.choice, scores.reshape(len(scores), -1), None)
         seen = seen.reshape(*count.shape[:-1], *scores.shape[1:])  # […, heads, K]
         count = jnp.expand_dims(count, -2)
-        weights = jax.nn.softmax(jnp.where(count > 0, seen + jnp.log(count), -jnp.inf), axis=-1)
+        weights = softmax(jnp.where(count > 0, seen + jnp.log(count), -jnp.inf), v.dtype)
         by_head = weights.reshape(*weights.shape[:-2], -1)
         return affine(by_head, values.reshape(-1, self.width), bias)
 
@@ -100,6 +102,6 @@ class Attention(nn.Module):
         q, k, v = (jnp.swapaxes(x, -2, -3) for x in (q, k, v))
         scores = q @ jnp.swapaxes(k, -1, -2) / q.shape[-1] ** 0.5
         seen = visible.reshape((1,) * (scores.ndim - 2) + visible.shape)
-        weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+        weights = softmax(jnp.where(seen, scores, -jnp.inf), v.dtype)
         mixed = jnp.swapaxes(weights @ v, -2, -3)
         return self.proj(mixed.reshape(*mixed.shape[:-2], self.width))

@@ -40,9 +40,10 @@ class Weights(nn.Module):
 
 
 def cell(h: jax.Array, gates: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """The next state `[…, H]`; `gates` `[…, 3H]` is the input's part, W·x + b."""
+    """The next state `[…, H]`, as precise as the last; `gates` `[…, 3H]` is the input's part,
+    W·x + b."""
     r, z, n = jnp.split(gates, 3, axis=-1)
-    hr, hz, hn = jnp.split(affine(h, kernel, bias), 3, axis=-1)
+    hr, hz, hn = jnp.split(affine(h.astype(gates.dtype), kernel, bias), 3, axis=-1)
     z = jax.nn.sigmoid(z + hz)
     return (1.0 - z) * jnp.tanh(n + jax.nn.sigmoid(r + hr) * hn) + z * h
 
@@ -52,7 +53,7 @@ def _reading(
 ) -> tuple[jax.Array, jax.Array]:
     gates, kept = now
     h = cell(h * kept[..., None], gates, kernel, bias)
-    return h, h
+    return h, h.astype(gates.dtype)
 
 
 class Gru(nn.Module):
@@ -88,8 +89,9 @@ class Gru(nn.Module):
         """One input `[…, D]`: output `[…, H]` and states `[layers, …, H]`."""
         states = []
         for i in range(self.layers):
-            x = cell(h[i], self._gates(i, x), *self.hidden[i](self.width))
-            states.append(x)
+            after = cell(h[i], self._gates(i, x), *self.hidden[i](self.width))
+            x = after.astype(x.dtype)
+            states.append(after)
         return x, jnp.stack(states)
 
     def _gates(self, layer: int, x: jax.Array) -> jax.Array:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from jmarl.networks.precision import product, wide
+
 SQRT2 = 2**0.5
 
 
@@ -39,9 +41,11 @@ class Dense(nn.Module):
     features: int
     gain: float
     use_bias: bool = True
+    last: bool = False  # outputs are read outside of networks, with all their bits
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return affine(x, *self.weights(x.shape[-1]))
+        through = affine_wide if self.last else affine
+        return through(x, *self.weights(x.shape[-1]))
 
     @nn.compact
     def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
@@ -54,7 +58,12 @@ class Dense(nn.Module):
 
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
     """x·W + b over the last axis, rows flattened."""
-    y = x.reshape(-1, x.shape[-1]) @ kernel
+    return affine_wide(x, kernel, bias).astype(x.dtype)
+
+
+def affine_wide(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """The same in the parameters' precision, if that is another."""
+    y = product(x.reshape(-1, x.shape[-1]), kernel)
     if bias is not None:
         y = y + bias[None]
     return y.reshape(*x.shape[:-1], kernel.shape[-1])
@@ -63,6 +72,11 @@ def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array
 def dense(features: int, gain: float, use_bias: bool = True, name: str | None = None) -> Dense:
     """A linear layer with an orthogonal kernel of the given gain and zero bias."""
     return Dense(features, gain, use_bias, name=name)
+
+
+def last_dense(features: int, gain: float, name: str) -> Dense:
+    """The layer that gives logits or values."""
+    return Dense(features, gain, last=True, name=name)
 
 
 def side_by_side(x: jax.Array, layers: Sequence[Dense]) -> list[jax.Array]:
@@ -106,8 +120,8 @@ class LayerNorm(nn.Module):
         size = x.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (size,))
         bias = self.param("bias", nn.initializers.zeros, (size,))
-        rows = standardise(x.reshape(-1, size)) * scale[None] + bias[None]
-        return rows.reshape(x.shape)
+        rows = standardise(wide(x).reshape(-1, size)) * scale[None] + bias[None]
+        return rows.reshape(x.shape).astype(x.dtype)
 
 
 class Head(nn.Module):
@@ -119,7 +133,7 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = gelu(dense(self.hidden, SQRT2, name="hidden")(x))
-        return dense(self.features, 0.01, name="out")(LayerNorm(name="ln")(x))
+        return last_dense(self.features, 0.01, name="out")(LayerNorm(name="ln")(x))
 
 
 class Mlp(nn.Module):

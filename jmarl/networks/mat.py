@@ -23,6 +23,7 @@ from jmarl.networks.layers import (
     dense,
     gelu,
 )
+from jmarl.networks.precision import wide
 
 
 class EncodeBlock(nn.Module):
@@ -68,7 +69,7 @@ class DecodeBlock(nn.Module):
 
     def __call__(self, x: jax.Array | Lookup, rep: jax.Array) -> jax.Array:
         if isinstance(x, Lookup):
-            x = self.ln1(x.rows + self.attn1.among(x, jnp.cumsum(x.choice, axis=-2)))
+            x = self.ln1(x.rows + self.attn1.among(x, jnp.cumsum(wide(x.choice), axis=-2)))
         else:
             x = self.ln1(x + self.attn1(x, x))
         x = self.ln2(rep + self.attn2(x, rep))
@@ -144,7 +145,7 @@ class Decoder(nn.Module):
     def _read(self, tokens: jax.Array) -> jax.Array | Lookup:
         if self.one_hot:
             table, _ = self.embed.weights(tokens.shape[-1])
-            return Lookup(tokens, self.ln(gelu(table)))
+            return Lookup(tokens, self.ln(gelu(table.astype(tokens.dtype))))
         return self.ln(gelu(self.embed(tokens)))
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jmarl.networks.gru import Gru, torch_uniform
-from jmarl.networks.layers import SQRT2, Embed, Head, LayerNorm, dense, gelu
+from jmarl.networks.layers import SQRT2, Embed, Head, LayerNorm, dense, gelu, last_dense
 from jmarl.networks.mat import (
     BlockCache,
     Decoder,
@@ -18,6 +18,7 @@ from jmarl.networks.mat import (
     log_std_init,
     std,
 )
+from jmarl.networks.precision import wide
 
 Features = tuple[jax.Array, jax.Array]  # values […, N] and what logits are made of […, N, …]
 
@@ -57,7 +58,7 @@ class Actor(nn.Module):
         for i in (1, 2):
             x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(x))
             x = LayerNorm(name=f"ln_{i}")(x)
-        return dense(self.actions, 0.01, name="out")(x)
+        return last_dense(self.actions, 0.01, name="out")(x)
 
 
 class Actors(nn.Module):
@@ -214,7 +215,7 @@ def _along_agents(gru: Gru, x: jax.Array) -> jax.Array:
 
 def _no_state(x: jax.Array) -> jax.Array:
     """[layers, …, D] for features `[…, N, D]`."""
-    return jnp.zeros((LAYERS, *x.shape[:-2], x.shape[-1]), x.dtype)
+    return wide(jnp.zeros((LAYERS, *x.shape[:-2], x.shape[-1]), x.dtype))
 
 
 VARIANTS: dict[str, Any] = {
