@@ -70,9 +70,12 @@ class Population:
         return self._each(lambda x: x[members], states)
 
     def _each(self, change: Callable[..., jax.Array], *states: State) -> State:
-        """What members have of their own, changed; what they share is the first's."""
-        return jax.tree.map(
-            lambda axis, *x: x[0] if axis is None else change(*x),
-            *(self.axes, *states),
-            is_leaf=lambda x: x is None,
-        )
+        """What members have of their own, changed; what they share is the first's, copied, for a
+        step takes the memory of its state."""
+
+        def one(axis: int | None, first: Any, *others: Any) -> Any:
+            if first is None:
+                return None
+            return jnp.copy(first) if axis is None else change(first, *others)
+
+        return jax.tree.map(one, self.axes, *states, is_leaf=lambda x: x is None)

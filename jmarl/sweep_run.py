@@ -73,7 +73,7 @@ def _shared(sweep: SweepConfig, config: Config) -> Config:
 
 
 def _members(members: tuple[Member, ...]) -> Members:
-    each = {
+    each: dict[str, Any] = {
         name: np.array([getattr(member.config.ppo, name) for member in members], float)
         for name in Hyper.__dataclass_fields__
     }
