@@ -1,5 +1,7 @@
 """Members of a population are the runs that they would be alone."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,3 +69,14 @@ def test_members_are_scored_apart(grown):
     seen = jax.jit(lambda s, k: population.play(s.params, s.normalisers, k, 4))(states, keys)
     assert seen.agent_return.shape == (M, 4, 3)
     assert len(np.unique(np.asarray(seen.agent_return.sum((1, 2))))) == M
+
+
+def test_no_matrices_are_factored_side_by_side():
+    """jaxlib's batched QR can wait forever where two run at once on two cores."""
+    config = build(matrix.TINY | {"algorithm": "rippo", "net": {"hidden": [8], "share": "none"}})
+    population = Population(make_trainer(config)[0])
+    keys = jax.random.split(jax.random.key(0), M)
+    text = jax.jit(population.init).lower(keys).as_text()
+    factored = re.findall(r"geqrf.*?: \(tensor<([^>]+)>", text)
+    assert factored
+    assert all(shape.count("x") == 2 for shape in factored)  # rows × columns × type

@@ -1,7 +1,7 @@
 """Layers as torch computes them: its epsilon, its GELU, its initial scales."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -50,10 +50,20 @@ class Dense(nn.Module):
     @nn.compact
     def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
         """Kernel `[size, features]` and bias `[features]`."""
-        orthogonal = nn.initializers.orthogonal(self.gain)
-        kernel = self.param("kernel", orthogonal, (size, self.features))
+        kernel = self.param("kernel", orthogonal(self.gain), (size, self.features))
         zeros = nn.initializers.zeros
         return kernel, self.param("bias", zeros, (self.features,)) if self.use_bias else None
+
+
+def orthogonal(gain: float) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """Initial matrices Q·gain. Under `vmap` they are made one after the other: jaxlib's batched QR
+    waits inside of the thread pool that it needs, and where two run at once nothing ends."""
+    initialise = nn.initializers.orthogonal(gain)
+
+    def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jax.custom_batching.sequential_vmap(lambda key: initialise(key, shape))(key)
+
+    return init
 
 
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
