@@ -58,10 +58,19 @@ class Objective:
         return params, updated
 
     def loss(
-        self, policy: Policy, hyper: Hyper, params: Any, value_norm: ValueNorm, batch: Batch
+        self,
+        policy: Policy,
+        hyper: Hyper,
+        params: Any,
+        value_norm: ValueNorm,
+        batch: Batch,
+        shards: int = 1,
     ) -> tuple[jax.Array, Metrics]:
-        """L_π - c_H·H + c_V·L_V, and the parts as metrics."""
-        now = policy.evaluate(params, batch.context, batch.perception, batch.action)
+        """L_π - c_H·H + c_V·L_V, and the parts as metrics; means are over all shards."""
+        # Networks flatten their leading axes. Were shards among them, devices would have to
+        # exchange their rows first.
+        each = policy.evaluate if shards == 1 else jax.vmap(policy.evaluate, (None, 0, 0, 0))
+        now = each(params, batch.context, batch.perception, batch.action)
         advantage = batch.advantage
         if self.advantage_norm == "minibatch":
             advantage = self.normalised(batch)
