@@ -67,10 +67,14 @@ class Objective:
         shards: int = 1,
     ) -> tuple[jax.Array, Metrics]:
         """L_π - c_H·H + c_V·L_V, and the parts as metrics; means are over all shards."""
-        # Networks flatten their leading axes. Were shards among them, devices would have to
-        # exchange their rows first.
-        each = policy.evaluate if shards == 1 else jax.vmap(policy.evaluate, (None, 0, 0, 0))
-        now = each(params, batch.context, batch.perception, batch.action)
+        evaluate = policy.evaluate
+        if shards > 1:
+            # Networks flatten their leading axes: were shards among them, devices would have to
+            # exchange rows first. With a copy of the parameters each, their gradients are summed
+            # once at the end, and not at every step of a GRU.
+            evaluate = jax.vmap(policy.evaluate)
+            params = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (shards, *x.shape)), params)
+        now = evaluate(params, batch.context, batch.perception, batch.action)
         advantage = batch.advantage
         if self.advantage_norm == "minibatch":
             advantage = self.normalised(batch)
