@@ -35,7 +35,7 @@ from jmarl.types import State
 MEMBER, DATA = "member", "data"
 
 
-def make_mesh(devices: Sequence[jax.Device], members: int = 1) -> Mesh:
+def make_mesh(devices: Sequence[Any], members: int = 1) -> Mesh:
     """Axes (`member`, `data`). Members first, for they have nothing to tell each other: as many
     devices as divide them evenly. The rest share the worlds of each member."""
     rows = math.gcd(members, len(devices))
@@ -69,9 +69,7 @@ def hyper_sharding(hyper: Hyper, mesh: Mesh) -> Hyper:
 
 def spread(env: Env, mesh: Mesh) -> Callable[[Any], Any]:
     """For `play_episodes`: the worlds that `env.reset` gives, shared out over `data`."""
-    few, many = (
-        jax.eval_shape(partial(env.reset, num_envs=n), jax.random.key(0)) for n in (1, 2)
-    )
+    few, many = (jax.eval_shape(partial(env.reset, num_envs=n), jax.random.key(0)) for n in (1, 2))
     shardings = jax.tree.map(partial(_sharding, mesh), few, many, few)
     return lambda worlds: jax.lax.with_sharding_constraint(worlds, shardings)
 

@@ -3,24 +3,32 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from benchmarks import matrix
 from benchmarks.collectives import Collective, collectives
+from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.devices import check_shards
+from jmarl.devices import DATA, MEMBER, check_shards, make_mesh, state_sharding
 from jmarl.errors import ConfigError
+from jmarl.networks.actor_critic import Shape
+from jmarl.normalize import ValueNorm
+from jmarl.objective import Hyper, Objective
+from jmarl.spaces import Discrete
 from jmarl.types import Batch, Perception
 from jmarl.update import by_shard, chunks, minibatches
 
 HERE = Path(__file__).parent
 T, E, SHARDS = 4, 12, 3
+WIDTHS = {"actor": 2, "critic": 1}  # rows per world that each net remembers
 
 
 def test_on_eight_devices():
@@ -65,17 +73,60 @@ def test_the_pieces_of_a_shard_are_of_its_own_worlds():
     )
 
 
-def test_without_shuffling_one_minibatch_is_the_same_however_it_is_sharded():
-    """The whole batch at once: shards change the order of sums and nothing else."""
-    chosen = {"algorithm": "ippo", "num_envs": 8, "ppo": {"epochs": 2, "num_minibatches": 1}}
-    trainer, hyper = make_trainer(build(matrix.TINY | chosen))
-    import dataclasses
+def test_loss_and_gradient_are_of_all_shards(x64):
+    """A memory that begins anew in the middle, agents that are out: means are over all that act."""
+    policy = ActorCriticPolicy(2, 3, 6, Discrete(4), Shape(hidden=(5,), recurrent=True))
+    keys = iter(jax.random.split(jax.random.key(0), 9))
+    number = jax.random.normal(next(keys), (5, T, E, 2))
+    seen = Perception(
+        obs=jax.random.normal(next(keys), (T, E, 2, 3)),
+        state=jax.random.normal(next(keys), (T, E, 6)),
+        action_mask=jnp.ones((T, E, 2, 4), bool),
+        fresh=jax.random.bernoulli(next(keys), 0.3, (T, E)).astype(float),
+    )
+    start = {part: jax.random.normal(next(keys), (T, E, n, 5)) for part, n in WIDTHS.items()}
+    batch = Batch(
+        perception=seen,
+        context=start,
+        action=jax.random.randint(next(keys), (T, E, 2), 0, 4),
+        log_prob=number[0, ..., None] - 1.0,
+        value=number[1],
+        advantage=number[2],
+        target=number[3],
+        active=(number[4] > 0).astype(float),
+    )
+    objective, hyper = Objective(advantage_norm="minibatch"), Hyper()
+    params, norm = jax.jit(policy.init)(next(keys)), ValueNorm.create().update(batch.target)
 
-    state = jax.jit(trainer.init)(jax.random.key(0))
-    with jax.debug_key_reuse(False):
-        one, _ = jax.jit(trainer.step)(state, hyper)
-        four, _ = jax.jit(dataclasses.replace(trainer, shards=4).step)(state, hyper)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one.params, four.params)
+    def both(batch, shards):
+        loss = partial(objective.loss, policy, hyper, shards=shards)
+        return jax.jit(jax.grad(loss, has_aux=True))(params, norm, batch)
+
+    whole, apart = both(batch, 1), both(by_shard(batch, SHARDS), SHARDS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, apart)
+
+
+@pytest.mark.parametrize(("env", "axis"), [("probe/observation", 0), ("mpe/simple_tag", -1)])
+@pytest.mark.parametrize("batched", [False, True])
+def test_worlds_are_shared_out_wherever_their_axis_lies(env, axis, batched):
+    trainer, _ = make_trainer(build(matrix.TINY | {"algorithm": "rippo", "env": env}))
+    places = state_sharding(trainer, make_mesh(jax.devices()[:1]), batched)
+    members = (MEMBER,) * batched
+    assert places.key.spec == PartitionSpec(*members)
+    assert places.timestep.obs.spec == PartitionSpec(*members, DATA, None, None)
+    assert places.memory[0]["actor"].spec == PartitionSpec(*members, DATA, None, None)
+    shared = [place.spec for place in jax.tree.leaves(places.env) if DATA in place.spec]
+    assert shared
+    assert {tuple(spec)[len(members) :][axis] for spec in shared} == {DATA}
+    assert all(tuple(spec)[: len(members)] == members for spec in shared)
+    learned = jax.tree.leaves((places.params, places.opt_state, places.value_norm))
+    assert {tuple(name for name in place.spec if name) for place in learned} == {members}
+
+
+def test_steps_of_particle_worlds_are_counted_once_for_all_members():
+    trainer, _ = make_trainer(build(matrix.TINY | {"algorithm": "ippo"}))
+    places = state_sharding(trainer, make_mesh(jax.devices()[:1]), batched=True)
+    assert places.env.step.spec == PartitionSpec()
 
 
 @pytest.mark.parametrize(
