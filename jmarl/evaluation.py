@@ -1,6 +1,6 @@
 """Scoring a policy: whole episodes, each world's first one counted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,8 +32,10 @@ def play_episodes(
     episodes: int,
     deterministic: bool | jax.Array = True,
     norms: Normalisers = UNCHANGED,
+    place: Callable[[Any], Any] = lambda worlds: worlds,
 ) -> Episodes:
-    """One episode of each of `episodes` worlds, side by side; the statistics stand still."""
+    """One episode of each of `episodes` worlds, side by side; the statistics stand still. `place`
+    is given the worlds once they are there, and may share them out (`devices.spread`)."""
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")
@@ -55,7 +57,7 @@ def play_episodes(
         running = running * (1.0 - (timestep.terminated | timestep.truncated))
         return (memory, state, timestep, seen, running), None
 
-    state, timestep = env.reset(reset_key, episodes)
+    state, timestep = place(env.reset(reset_key, episodes))
     memory = tuple(group.policy.memory(episodes) for group in groups)
     none = jnp.zeros(episodes)
     nothing = Episodes(

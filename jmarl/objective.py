@@ -58,10 +58,23 @@ class Objective:
         return params, updated
 
     def loss(
-        self, policy: Policy, hyper: Hyper, params: Any, value_norm: ValueNorm, batch: Batch
+        self,
+        policy: Policy,
+        hyper: Hyper,
+        params: Any,
+        value_norm: ValueNorm,
+        batch: Batch,
+        shards: int = 1,
     ) -> tuple[jax.Array, Metrics]:
-        """L_π - c_H·H + c_V·L_V, and the parts as metrics."""
-        now = policy.evaluate(params, batch.context, batch.perception, batch.action)
+        """L_π - c_H·H + c_V·L_V, and the parts as metrics; means are over all shards."""
+        evaluate = policy.evaluate
+        if shards > 1:
+            # Networks flatten their leading axes: were shards among them, devices would have to
+            # exchange rows first. With a copy of the parameters each, their gradients are summed
+            # once at the end, and not at every step of a GRU.
+            evaluate = jax.vmap(policy.evaluate)
+            params = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (shards, *x.shape)), params)
+        now = evaluate(params, batch.context, batch.perception, batch.action)
         advantage = batch.advantage
         if self.advantage_norm == "minibatch":
             advantage = self.normalised(batch)

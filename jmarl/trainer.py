@@ -18,7 +18,7 @@ from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
 from jmarl.rollout import perceive, rollout
 from jmarl.types import Batch, Metrics, State, TimeStep, Transition
-from jmarl.update import Learner, chunks, gradient_step, learn, scheduled
+from jmarl.update import Learner, by_shard, chunks, gradient_step, learn, scheduled
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Trainer:
     skip_nonfinite: bool = False  # an update that went wrong is undone
     normalise_obs: bool = False
     normalise_reward: bool = False
+    shards: int = 1  # equal parts of the worlds, of which every minibatch has as much
     optimiser: optax.GradientTransformation = field(
         default_factory=lambda: optax.scale_by_adam(eps=1e-5)
     )
@@ -104,8 +105,7 @@ class Trainer:
             last_value = policy.value(state.params[i], last_key, after.memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
-            if self.chunk_length:
-                batch = chunks(batch, self.chunk_length)
+            batch = self._arranged(batch)
             before = learner
             learner, learned = self._learn(policy, learner, batch, group_key, hyper, lr)
             if self.skip_nonfinite:
@@ -159,6 +159,20 @@ class Trainer:
         }
         return batch, metrics
 
+    @property
+    def _apart(self) -> int:
+        """Shards that are learned from side by side; permuted rows know no shards."""
+        return 1 if self.shuffle == "rows" else self.shards
+
+    def _arranged(self, batch: Batch) -> Batch:
+        """`[T, E, …]` by shard, and within each in chunks, where there is more than one."""
+        if self._apart > 1:
+            batch = by_shard(batch, self._apart)
+        if self.chunk_length is None:
+            return batch
+        cut = partial(chunks, length=self.chunk_length)
+        return cut(batch) if self._apart == 1 else jax.vmap(cut)(batch)
+
     def _learn(
         self,
         policy: Policy,
@@ -171,7 +185,7 @@ class Trainer:
         step: Callable[[Learner, Batch], Any] = partial(
             gradient_step,
             prepare=partial(self.objective.prepare, policy),
-            loss_fn=partial(self.objective.loss, policy, hyper),
+            loss_fn=partial(self.objective.loss, policy, hyper, shards=self._apart),
             optimiser=self.optimiser,
             lr=lr,
             critic_lr_factor=hyper.critic_lr_factor,
@@ -180,7 +194,15 @@ class Trainer:
         )
         target_kl = hyper.target_kl if self.stop_on_kl else None
         return learn(
-            learner, batch, key, step, self.epochs, self.num_minibatches, self.shuffle, target_kl
+            learner,
+            batch,
+            key,
+            step,
+            self.epochs,
+            self.num_minibatches,
+            self.shuffle,
+            target_kl,
+            self._apart,
         )
 
 

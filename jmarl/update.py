@@ -89,24 +89,37 @@ def chunks(batch: Batch, length: int) -> Batch:
     return jax.tree.map(cut, batch)
 
 
+def by_shard(batch: Batch, shards: int) -> Batch:
+    """`[T, E, …]` → `[shards, T, E/shards, …]`: neighbouring worlds together, as devices hold
+    them, so that what is done to every shard alike needs no other device's rows."""
+
+    def split(x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(x.reshape(x.shape[0], shards, -1, *x.shape[2:]), 1, 0)
+
+    return jax.tree.map(split, batch)
+
+
 def minibatches(
-    batch: Batch, key: jax.Array, count: int, shuffle: Shuffle
+    batch: Batch, key: jax.Array, count: int, shuffle: Shuffle, shards: int = 1
 ) -> Callable[[jax.Array], Batch]:
-    """i → the i-th of `count` minibatches of a `[T, E, …]` batch.
+    """i → the i-th of `count` minibatches of a `[T, E, …]` batch; where it is `by_shard`, of every
+    shard the i-th.
 
     `blocks`: groups of neighbouring worlds in random order. Worlds are alike and independent, so
     this is a fair shuffle, and slices cost nothing where gathering rows would cost as much as the
-    gradient. `rows`: single (time, world) rows, permuted exactly as the references do.
+    gradient. `rows`: single (time, world) rows, permuted exactly as the references do. They are
+    permuted across all shards: every device gathers the whole batch and learns from all of it.
     """
-    length, worlds = batch.active.shape[:2]
     if shuffle == "rows":
+        length, worlds = batch.active.shape[:2]
         order = jax.random.permutation(key, length * worlds).reshape(count, -1)
         rows = jax.tree.map(lambda x: x.reshape(length * worlds, *x.shape[2:]), batch)
         return lambda i: jax.tree.map(lambda x: x[order[i]], rows)
-    size = worlds // count
+    axis = 1 if shards == 1 else 2
+    size = batch.active.shape[axis] // count
     order = jax.random.permutation(key, count) if shuffle == "blocks" else jnp.arange(count)
     return lambda i: jax.tree.map(
-        lambda x: lax.dynamic_slice_in_dim(x, order[i] * size, size, axis=1), batch
+        lambda x: lax.dynamic_slice_in_dim(x, order[i] * size, size, axis), batch
     )
 
 
@@ -119,6 +132,7 @@ def learn(
     num_minibatches: int,
     shuffle: Shuffle = "blocks",
     target_kl: jax.Array | float | None = None,
+    shards: int = 1,
 ) -> tuple[Learner, Metrics]:
     """`epochs` passes over the batch; metrics averaged over the minibatches that ran.
 
@@ -128,7 +142,7 @@ def learn(
 
     def epoch(carry: tuple[Learner, jax.Array], key: jax.Array) -> tuple:
         learner, stopped = carry
-        take = minibatches(batch, key, num_minibatches, shuffle)
+        take = minibatches(batch, key, num_minibatches, shuffle, shards)
         after, metrics = lax.scan(
             lambda learner, i: step(learner, take(i)), learner, jnp.arange(num_minibatches)
         )

@@ -1,0 +1,140 @@
+"""One run and one population on 1, 2, 4 and 8 devices, of the same size on each number of them.
+
+The devices are virtual ones of the host: what is shown is that a program on several does the same
+work with little talk, not that it is faster. On two cores there is nothing to gain beyond two, and
+not always that, for one device uses both cores already. `data`: the worlds of one run are shared
+out, with a sum of gradients per minibatch; `member`: whole runs are, which say nothing to each
+other until their metrics are read.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.collectives import Collective, collectives
+from benchmarks.report import Row, arguments, console, interleaved, table, write
+from jmarl.algorithms import make_trainer
+from jmarl.config import build
+from jmarl.devices import DATA, hyper_sharding, make_mesh, replicated, state_sharding
+from jmarl.population import Population
+
+DEVICES = (1, 2, 4, 8)
+MEMBERS = 8
+WORLDS, QUICK_WORLDS = 1024, 128  # of all members together
+ROUNDS, QUICK_ROUNDS = 7, 3
+CHOSEN = {"algorithm": "mat", "rollout_length": 25, "ppo": {"epochs": 5, "num_minibatches": 4}}
+
+
+class Run:
+    """A program on a mesh and its state, which goes on with every call."""
+
+    def __init__(self, members: int, worlds: int) -> None:
+        trainer, hyper = make_trainer(build(CHOSEN | {"num_envs": worlds // members}))
+        mesh, batched = make_mesh(jax.devices(), members), members > 1
+        trainer = replace(trainer, shards=mesh.shape[DATA])
+        hyper = jax.tree.map(jnp.asarray, hyper)
+        keys = jax.random.key(0)
+        owner: Any = trainer
+        if batched:
+            owner, keys = Population(trainer), jax.random.split(keys, members)
+            hyper = jax.tree.map(lambda x: jnp.full(members, x), hyper)
+        state, hypers = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
+        self.hyper = jax.device_put(hyper, hypers)
+        self.state = jax.jit(owner.init, out_shardings=state)(keys)
+        step = jax.jit(
+            owner.step,
+            in_shardings=(state, hypers),
+            out_shardings=(state, replicated(mesh)),
+            donate_argnums=0,
+        )
+        started = time.perf_counter()
+        self.program = step.lower(self.state, self.hyper).compile()
+        self.compile_s = time.perf_counter() - started
+
+    def __call__(self) -> Any:
+        self.state, metrics = self.program(self.state, self.hyper)
+        return self.state, metrics
+
+    @property
+    def said(self) -> list[Collective]:
+        return collectives(self.program.as_text())
+
+
+def measure(quick: bool) -> list[Row]:
+    """On all devices that there are."""
+    worlds, rounds = (QUICK_WORLDS, QUICK_ROUNDS) if quick else (WORLDS, ROUNDS)
+    runs = {"data": Run(1, worlds), "member": Run(MEMBERS, worlds)}
+    taken = interleaved(dict(runs), rounds)
+    case, steps = f"devices/{jax.device_count()}", worlds * CHOSEN["rollout_length"]
+    return [
+        Row(case, subject, metric, value)
+        for subject, run in runs.items()
+        for metric, value in {
+            "steps_per_s": steps / min(taken[subject]),
+            "compile_s": run.compile_s,
+            "collectives": sum(one.times for one in run.said),
+            "collective_bytes": sum(one.times * one.size for one in run.said),
+        }.items()
+    ]
+
+
+def apart(count: int, quick: bool) -> list[Row]:
+    """The same in a process of its own, which has `count` devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "rows.json"
+        command = [sys.executable, "-m", "benchmarks.devices", "--here", "--json", str(path)]
+        subprocess.run(
+            command + ["--quick"] * quick,
+            env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        return [Row(**row) for row in json.loads(path.read_text())["rows"]]
+
+
+def lines(rows: list[Row]) -> list[list[str]]:
+    value = {(row.case, row.subject, row.metric): row.value for row in rows}
+    return [
+        [
+            case,
+            subject,
+            f"{value[case, subject, 'steps_per_s']:,.0f}",
+            f"{value[case, subject, 'compile_s']:.1f}",
+            f"{value[case, subject, 'collectives']:,.0f}",
+            f"{value[case, subject, 'collective_bytes'] / 1024:,.0f}",
+        ]
+        for case, subject in dict.fromkeys((row.case, row.subject) for row in rows)
+    ]
+
+
+def _own(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--here", action="store_true", help="only on the devices that there are")
+
+
+def main() -> None:
+    options = arguments(__doc__, "devices", _own)
+    rows: list[Row] = []
+    if options.here:
+        rows = measure(options.quick)
+    else:
+        for count in DEVICES:
+            console.print(f"[dim]{count} devices …[/dim]")
+            rows += apart(count, options.quick)
+    columns = ["devices", "shared out", "steps/s", "compiles (s)", "collectives", "KiB"]
+    table("an update's speed, and what devices say to each other in it", columns, lines(rows))
+    write(options.json, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Tests that need eight devices. `test_devices.py` runs this file in a process that has them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import matrix
+from benchmarks.collectives import collectives
+from jmarl.algorithms import make_trainer
+from jmarl.config import build
+from jmarl.devices import (
+    DATA,
+    MEMBER,
+    hyper_sharding,
+    make_mesh,
+    replicated,
+    spread,
+    state_sharding,
+)
+from jmarl.evaluation import play_episodes
+from jmarl.population import Population
+
+SHARDS, MEMBERS, UPDATES = 8, 8, 3
+SCALARS = 24  # sums that a gradient step may take besides its gradient
+
+# Episodes of four steps: worlds end and begin within every rollout.
+SMALL = matrix.TINY | {"num_envs": 32, "total_updates": 9, "env_options": {"episode_length": 4}}
+LEARNED = {"epochs": 2, "num_minibatches": 2}
+CASES = {
+    "mat": {"ppo": LEARNED},
+    "mappo": {"ppo": LEARNED | {"value_norm": "popart", "advantage_norm": "minibatch"}},
+    "rmappo": {"rollout_length": 6, "ppo": LEARNED | {"chunk_length": 3}},
+    "ppo": {
+        "env": "mpe/simple",
+        "actions": "continuous",
+        "ppo": {"epochs": 4, "num_minibatches": 2, "shuffle": "rows", "lr": 0.02},
+    },
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def precise():
+    """Double precision. jax's check for reused keys takes a scan under `vmap` for a second use."""
+    with jax.enable_x64(True), jax.debug_key_reuse(False):
+        yield
+
+
+def trainer_of(algorithm):
+    trainer, hyper = make_trainer(build(SMALL | {"algorithm": algorithm} | CASES[algorithm]))
+    return dataclasses.replace(trainer, shards=SHARDS), hyper
+
+
+def stepped(owner, mesh, state, hyper, batched=False):
+    """State and metrics after some updates on the mesh's devices, and the program."""
+    trainer = owner.trainer if batched else owner
+    places = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
+    outs = places[0], replicated(mesh)
+    step = jax.jit(owner.step, in_shardings=places, out_shardings=outs, donate_argnums=0)
+    state = jax.device_put(copied(state), places[0])  # a step takes the memory of its state
+    program = step.lower(state, hyper).compile()
+    hyper = jax.device_put(hyper, places[1])
+    for _ in range(UPDATES):
+        state, metrics = program(state, hyper)
+    kept = jax.tree.map(lambda x, at: x.sharding.is_equivalent_to(at, x.ndim), state, places[0])
+    assert all(jax.tree.leaves(kept))
+    return state, metrics, collectives(program.as_text())
+
+
+@pytest.fixture(scope="module")
+def alone(precise):
+    """By algorithm: trainer, hyperparameters, first state, and how it goes on on one device."""
+    known = {}
+
+    def find(algorithm):
+        if algorithm not in known:
+            trainer, hyper = trainer_of(algorithm)
+            state = jax.jit(trainer.init)(jax.random.key(3))
+            one = make_mesh(jax.devices()[:1])
+            known[algorithm] = trainer, hyper, state, stepped(trainer, one, state, hyper)
+        return known[algorithm]
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def population(precise):
+    """Eight members of different seeds and learning rates, and how they go on on one device."""
+    trainer, hyper = trainer_of("mappo")
+    population = Population(trainer)
+    hyper = hyper.replace(lr=jnp.linspace(1e-3, 1e-2, MEMBERS))
+    states = jax.jit(population.init)(jax.random.split(jax.random.key(5), MEMBERS))
+    one = make_mesh(jax.devices()[:1], MEMBERS)
+    return population, hyper, states, stepped(population, one, states, hyper, True)
+
+
+@jax.jit
+def copied(tree):
+    return jax.tree.map(jnp.copy, tree)
+
+
+def numbers(tree):
+    def plain(x):
+        return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+    return jax.tree.map(lambda x: np.asarray(plain(x), np.float64), tree)
+
+
+def assert_alike(ours, theirs):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9),
+        numbers(ours),
+        numbers(theirs),
+    )
+
+
+def size(tree):
+    """In bytes."""
+    return sum(x.nbytes for x in jax.tree.leaves(tree))
+
+
+def assert_only_gradients_are_summed(said, params):
+    """In loops only sums, once per minibatch of an epoch: of gradients and a few scalars."""
+    inner = [one for one in said if one.loops]
+    assert {(one.kind, one.loops) for one in inner} == {("all-reduce", (2, 2))}
+    assert sum(one.size for one in inner) <= size(params) + SCALARS * 8 * MEMBERS
+    return [one for one in said if not one.loops]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "count"), [("mappo", 2), ("mat", 8), ("rmappo", 4), ("ppo", 2)]
+)
+def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count, alone):
+    trainer, hyper, state, (theirs, their_metrics, nothing) = alone(algorithm)
+    mesh = make_mesh(jax.devices()[:count])
+    ours, metrics, said = stepped(trainer, mesh, state, hyper)
+    assert_alike((ours, metrics), (theirs, their_metrics))
+    assert ours.timestep.obs.addressable_shards[0].data.shape[0] == trainer.num_envs // count
+    assert ours.update == UPDATES
+    assert not nothing
+    if algorithm == "ppo":
+        assert 1 <= metrics["losses/epochs"] < trainer.epochs  # the KL has stopped it
+    else:
+        before = assert_only_gradients_are_summed(said, state.params)
+        assert {one.kind for one in before} == {"all-reduce"}
+        assert max(one.size for one in before) <= SCALARS * 8
+
+
+@pytest.mark.parametrize("rows", [8, 2, 1])
+def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, population):
+    owner, hyper, states, (theirs, their_metrics, _) = population
+    mesh = make_mesh(jax.devices(), rows)
+    assert dict(mesh.shape) == {MEMBER: rows, DATA: 8 // rows}
+    ours, metrics, said = stepped(owner, mesh, states, hyper, True)
+    assert_alike((ours, metrics), (theirs, their_metrics))
+    assert ours.timestep.obs.addressable_shards[0].data.shape[:2] == (MEMBERS // rows, 4 * rows)
+    assert ours.env.step.shape == ()
+    assert all(x.is_fully_replicated for x in metrics.values())
+    if rows == 8:
+        assert not [one for one in said if one.loops]
+        assert max(one.size for one in said) == MEMBERS * 8  # metrics, for every host to read
+    else:
+        assert_only_gradients_are_summed(said, states.params)
+
+
+def test_a_run_begins_alike_wherever_it_lies(alone):
+    trainer, _, state, _ = alone("mappo")
+    places = state_sharding(trainer, make_mesh(jax.devices()))
+    assert_alike(jax.jit(trainer.init, out_shardings=places)(jax.random.key(3)), state)
+
+
+def test_episodes_are_scored_side_by_side(alone):
+    trainer, _, state, _ = alone("mappo")
+    mesh = make_mesh(jax.devices())
+
+    def score(params, place):
+        key = jax.random.key(1)
+        return play_episodes(trainer.env, trainer.groups, params, key, 16, False, place=place)
+
+    everywhere = replicated(mesh)
+    params = jax.device_put(state.params, everywhere)
+    share = spread(trainer.env, mesh)
+    spread_out = jax.jit(lambda p: score(p, share), out_shardings=everywhere)
+    program = spread_out.lower(params).compile()
+    assert_alike(program(params), jax.jit(lambda p: score(p, lambda x: x))(state.params))
+    text = program.as_text()
+    assert not [one for one in collectives(text) if one.loops]
+    assert "[16,3,18]" not in text  # no device sees all worlds' observations
+    assert "[2,3,18]" in text
+
+
+@pytest.mark.parametrize(
+    ("members", "count", "shape"),
+    [
+        (1, 8, (1, 8)),
+        (8, 8, (8, 1)),
+        (2, 8, (2, 4)),
+        (6, 4, (2, 2)),
+        (3, 8, (1, 8)),
+        (5, 1, (1, 1)),
+    ],
+)
+def test_devices_go_to_members_first(members, count, shape):
+    mesh = make_mesh(jax.devices()[:count], members)
+    assert tuple(mesh.shape.items()) == ((MEMBER, shape[0]), (DATA, shape[1]))
+    assert list(mesh.devices.flat) == jax.devices()[:count]
