@@ -20,10 +20,10 @@ from jax import lax
 from benchmarks.report import Row, arguments, console, table, write
 from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset
+from jmarl.crew import Crew, Members
 from jmarl.distributions import make_actions
 from jmarl.envs.base import Env
 from jmarl.evaluation import Episodes
-from jmarl.population import Population
 from jmarl.spaces import Box
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -94,40 +94,38 @@ def random_return(env: Env, key: jax.Array, episodes: int) -> float:
 
 def learn(preset: str, config: Config, seeds: int) -> Curve:
     trainer, hyper = make_trainer(config)
-    population = Population(trainer)
-    keys = jax.random.split(jax.random.key(config.seed), (3, seeds))
-    state, spent = jax.jit(population.init)(keys[0]), 0.0
-    score = jax.jit(
-        lambda state, keys: _means(population.play(state.params, state.normalisers, keys, EPISODES))
-    )
+    members = Members.alike(range(config.seed, config.seed + seeds), hyper)
+    crew = Crew(trainer, members, EPISODES, per_batch=seeds)
+    crew.compile()
+    crew.begin()
     scenario = str(config.env_options.get("map_name", config.env.rpartition("/")[2]))
-    random = random_return(trainer.env, keys[2, 0], EPISODES)
-    curve = Curve(preset, scenario, config.algorithm, random, [])
+    random = random_return(trainer.env, jax.random.key(config.seed), EPISODES)
+    curve, spent, done = Curve(preset, scenario, config.algorithm, random, []), 0.0, 0
     every = max(1, config.num_updates // EVALUATIONS)
-    step = jax.jit(lambda state: population.step(state, hyper)[0], donate_argnums=0)
-    compiled = step.lower(state).compile()
-    for done in range(config.num_updates + 1):
-        if done % every == 0 or done == config.num_updates:
-            returns, won = score(state, keys[1])
-            wins = None if won is None else np.asarray(won).tolist()
-            point = Point(done * config.steps_per_update, spent, np.asarray(returns).tolist(), wins)
-            curve.points.append(point)
-            shown = "" if wins is None else f", won {np.mean(wins):.0%}"
-            console.print(
-                f"{preset}: {point.steps:,} steps, {spent:.0f} s, "
-                f"return {np.mean(point.returns):.1f}{shown} (random {random:.1f})"
-            )
-        if done < config.num_updates:
-            started = time.perf_counter()
-            state = jax.block_until_ready(compiled(state))
-            spent += time.perf_counter() - started
-    return curve
+    while True:
+        returns, won = _means(crew.play(crew.parameters(), greedy=True))
+        wins = None if won is None else won.tolist()
+        point = Point(done * config.steps_per_update, spent, returns.tolist(), wins)
+        curve.points.append(point)
+        shown = "" if wins is None else f", won {np.mean(wins):.0%}"
+        console.print(
+            f"{preset}: {point.steps:,} steps, {spent:.0f} s, "
+            f"return {np.mean(point.returns):.1f}{shown} (random {random:.1f})"
+        )
+        if done == config.num_updates:
+            return curve
+        length = min(every, config.num_updates - done)
+        started = time.perf_counter()
+        crew.advance(length)
+        jax.block_until_ready(crew.batches)
+        spent += time.perf_counter() - started
+        done += length
 
 
-def _means(seen: Episodes) -> tuple[jax.Array, jax.Array | None]:
+def _means(seen: Episodes) -> tuple[np.ndarray, np.ndarray | None]:
     """Over each member's episodes: returns summed over agents, and victories."""
-    won = None if seen.won is None else seen.won.mean(1)
-    return seen.agent_return.sum(2).mean(1), won
+    won = None if seen.won is None else np.asarray(seen.won).mean(1)
+    return np.asarray(seen.agent_return).sum(2).mean(1), won
 
 
 def rows_of(curve: Curve) -> list[Row]:

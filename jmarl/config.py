@@ -32,6 +32,9 @@ class Config(Section):
     members_per_batch: int | None = Field(
         default=None, ge=1, description="seeds in one vmapped program; None: as many as is fast"
     )
+    devices: int | None = Field(
+        default=None, ge=1, description="devices that share seeds and worlds; None: all"
+    )
     eval_every: int | None = Field(
         default=None, ge=1, description="updates between evaluations; None: 25, of ppo a 150th"
     )

@@ -2,7 +2,7 @@
 one, in a batch that has no member axis."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from jmarl.algorithms import make_trainer
 from jmarl.batching import fitting, free_bytes, side_by_side
 from jmarl.config import Config
+from jmarl.devices import DATA, chosen_devices, make_mesh
 from jmarl.evaluation import Episodes
 from jmarl.objective import Hyper
 from jmarl.population import Population
@@ -63,9 +64,11 @@ class Crew:
         episodes: int,
         per_batch: int = 1,
         limit: int | None = None,
+        devices: Sequence[Any] = (),
     ) -> None:
         """At most `per_batch` train side by side, fewer if their step would need more than `limit`
-        bytes."""
+        bytes. They and their worlds are shared out over `devices`, if these are several."""
+        self.devices = devices
         self.trainer, self.population = trainer, Population(trainer)
         self.seeds, self.hyper = members.seeds, members.hyper
         self.episodes, self.per_batch, self.limit = episodes, per_batch, limit
@@ -78,15 +81,21 @@ class Crew:
         """Once; again with fewer members in a batch where memory would not do."""
         tried = None
         while tried != self.per_batch:
-            tried = self.per_batch
-            hyper = self._hyper(self.alive[:tried])
-            self.programs = compile_programs(self.trainer, hyper, self.episodes, tried)
+            tried, mesh = self.per_batch, None
+            trainer, hyper = self.trainer, self._hyper(self.alive[:tried])
+            if len(self.devices) > 1:
+                mesh = make_mesh(self.devices, tried)
+                trainer = replace(trainer, shards=mesh.shape[DATA])
+            self.programs = compile_programs(trainer, hyper, self.episodes, tried, mesh)
             if self.limit is not None:
                 needed = self.programs.step_bytes
                 self.per_batch = fitting(len(self.seeds), tried, needed, self.limit)
 
     def begin(self) -> None:
-        self.batches = [self.programs.init(self._keys(ids)[0]) for ids in self._slots()]
+        self.batches = [self._init(ids) for ids in self._slots()]
+
+    def _init(self, ids: np.ndarray) -> State:
+        return self.programs.init(self._placed("key", self._keys(ids)[0]))
 
     def take_up(self, states: State, alive: np.ndarray, best: Best | None) -> None:
         """`states` `[A, …]` are those of the members in `alive`."""
@@ -97,7 +106,8 @@ class Crew:
         """Trains every batch; nothing is waited for. Metrics by batch and update."""
         told = []
         for i, ids in enumerate(self._slots()):
-            hyper, state, metrics = self._hyper(ids), self.batches[i], []
+            state, metrics = self.batches[i], []
+            hyper = self._placed("hyper", self._hyper(ids))
             for _ in range(updates):
                 state, seen = self.programs.step(state, hyper)
                 metrics.append(seen)
@@ -120,12 +130,13 @@ class Crew:
 
     def play(self, parameters: list[Parameters], greedy: bool, fold: int | None = None) -> Episodes:
         """`[A, episodes, …]`, from the same initial states every time; others for each `fold`."""
-        flag, seen = jnp.asarray(greedy), []
+        flag, seen = self._placed("everywhere", jnp.asarray(greedy)), []
         for given, ids in zip(parameters, self._slots(), strict=True):
             keys = self._keys(ids)[1]
             if fold is not None:
                 again = partial(jax.random.fold_in, data=fold)
                 keys = again(keys) if self.per_batch == 1 else jax.vmap(again)(keys)
+            keys = self._placed("key", keys)
             seen.append(self.programs.score(given.params, given.norms, keys, flag))
         return jax.tree.map(lambda *x: self._in_order(x), *jax.device_get(seen))
 
@@ -151,7 +162,11 @@ class Crew:
         assert self.best is not None
         index = [ids[0] if self.per_batch == 1 else ids for ids in self._slots()]
         whole = self.best.parameters
-        return [jax.tree.map(lambda x, ids=ids: x[ids], whole) for ids in index]
+        chosen = [jax.tree.map(lambda x, ids=ids: x[ids], whole) for ids in index]
+        if self.programs.places is None:
+            return chosen
+        at = self.programs.places.state
+        return jax.device_put(chosen, [Parameters(at.params, at.normalisers)] * len(chosen))
 
     def keep(self, members: Sequence[int] | np.ndarray) -> None:
         """Only these go on; they take the places of the others, batch by batch."""
@@ -178,7 +193,13 @@ class Crew:
     def _split(self, states: State) -> None:
         places = [np.searchsorted(self.alive, ids) for ids in self._slots()]
         index = [at[0] if self.per_batch == 1 else at for at in places]
-        self.batches = [self.population.take(states, at) for at in index]
+        taken = (self.population.take(states, at) for at in index)
+        self.batches = [self._placed("state", state) for state in taken]
+
+    def _placed(self, what: str, tree: Any) -> Any:
+        """On the devices where the programs expect it."""
+        places = self.programs.places
+        return tree if places is None else jax.device_put(tree, getattr(places, what))
 
     def _slots(self) -> list[np.ndarray]:
         """The members of each batch; the last batch is filled up with its last member again."""
@@ -223,4 +244,8 @@ def make_crew(config: Config, members: Members | None = None) -> Crew:
         members = Members.alike(range(config.seed, config.seed + config.seeds), hyper)
     count, asked = len(members.seeds), config.members_per_batch
     size = min(count, asked) if asked else side_by_side(count, config.num_envs)
-    return Crew(trainer, members, config.eval_episodes, size, None if asked else free_bytes())
+    ppo = config.ppo
+    shared = (config.num_envs, ppo.num_minibatches, ppo.shuffle)
+    devices = chosen_devices(config.devices, size, *shared)
+    limit = None if asked else free_bytes()
+    return Crew(trainer, members, config.eval_episodes, size, limit, devices)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -65,6 +65,58 @@ def hyper_sharding(hyper: Hyper, mesh: Mesh) -> Hyper:
     return jax.tree.map(
         lambda x: NamedSharding(mesh, PartitionSpec(*[MEMBER] * jax.numpy.ndim(x))), hyper
     )
+
+
+class Places(NamedTuple):
+    """Where the arguments of a run's programs lie."""
+
+    state: State
+    hyper: Hyper
+    key: NamedSharding
+    everywhere: NamedSharding
+
+
+def places(trainer: Trainer, hyper: Hyper, mesh: Mesh, batched: bool) -> Places:
+    """Of one run, or (`batched`) of members side by side."""
+    keys = NamedSharding(mesh, PartitionSpec(MEMBER)) if batched else replicated(mesh)
+    state = state_sharding(trainer, mesh, batched)
+    return Places(state, hyper_sharding(hyper, mesh), keys, replicated(mesh))
+
+
+def chosen_devices(
+    asked: int | None, members: int, num_envs: int, num_minibatches: int, shuffle: Shuffle
+) -> list[Any]:
+    """As many as asked for, or as share the work evenly: all, if they can. Every process takes
+    part with the same number."""
+    there = jax.devices()
+    if asked is not None and asked > len(there):
+        raise ConfigError(
+            f"devices={asked} is more than the {len(there)} that jax finds. On a CPU, "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={asked} makes it so many."
+        )
+    for count in [asked] if asked else range(len(there), 0, -1):
+        if count % jax.process_count():
+            continue
+        shards = count // math.gcd(members, count)
+        try:
+            check_shards(num_envs, shards, num_minibatches, shuffle)
+        except ConfigError:
+            if asked or count == jax.process_count():
+                raise
+            continue
+        return _evenly(there, count)
+    raise ConfigError(
+        f"devices={asked} cannot be shared out evenly over {jax.process_count()} processes."
+    )
+
+
+def _evenly(there: list[Any], count: int) -> list[Any]:
+    """The first few of every process."""
+    each = count // jax.process_count()
+    by_process: dict[int, list[Any]] = {}
+    for device in there:
+        by_process.setdefault(device.process_index, []).append(device)
+    return [device for own in by_process.values() for device in own[:each]]
 
 
 def spread(env: Env, mesh: Mesh) -> Callable[[Any], Any]:

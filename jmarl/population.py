@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jmarl.envs.mpe import Mpe
-from jmarl.evaluation import Episodes, play_episodes
 from jmarl.objective import Hyper
 from jmarl.trainer import Trainer
 from jmarl.types import Metrics, State
@@ -31,23 +30,6 @@ class Population:
         each = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, hyper)
         step = jax.vmap(self.trainer.step, in_axes=(self.axes, each), out_axes=(self.axes, 0))
         return step(states, hyper)
-
-    def play(
-        self,
-        params: Any,
-        norms: Any,
-        keys: jax.Array,
-        episodes: int,
-        deterministic: bool | jax.Array = True,
-    ) -> Episodes:
-        """Episodes of every member, `[M, episodes, …]`."""
-        trainer = self.trainer
-
-        def score(params: Any, norms: Any, key: jax.Array) -> Episodes:
-            env, groups = trainer.env, trainer.groups
-            return play_episodes(env, groups, params, key, episodes, deterministic, norms)
-
-        return jax.vmap(score)(params, norms, keys)
 
     @cached_property
     def axes(self) -> State:

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
+from jmarl.devices import MEMBER, Places, places, spread
 from jmarl.evaluation import Episodes, play_episodes
 from jmarl.normalize import Normalisers
 from jmarl.objective import Hyper
@@ -20,33 +22,29 @@ class Programs(NamedTuple):
     init: Callable[[jax.Array], State]
     step: Callable[[State, Hyper], tuple[State, Metrics]]  # takes the memory of its state
     score: Callable[..., Episodes]  # (params, normalisers, key, deterministic)
-    step_bytes: int  # of memory that a step needs, its state included
+    step_bytes: int  # of memory that a step needs on one device, its state included
+    places: Places | None  # where its arguments lie, if not on a single device
 
 
-def compile_programs(trainer: Trainer, hyper: Hyper, episodes: int, members: int = 1) -> Programs:
+def compile_programs(
+    trainer: Trainer, hyper: Hyper, episodes: int, members: int = 1, mesh: Mesh | None = None
+) -> Programs:
     """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
     first updates run already; its first call waits for it. One member is not vmapped."""
-    population = Population(trainer)
-
-    def score(
-        params: tuple[Any, ...], norms: Normalisers, key: jax.Array, deterministic: jax.Array
-    ) -> Episodes:
-        if members > 1:
-            return population.play(params, norms, key, episodes, deterministic)
-        env, groups = trainer.env, trainer.groups
-        return play_episodes(env, groups, params, key, episodes, deterministic, norms)
-
-    init, step = (population.init, population.step) if members > 1 else (trainer.init, trainer.step)
+    init, step, score = _functions(trainer, episodes, members, mesh)
+    at = None if mesh is None else places(trainer, hyper, mesh, batched=members > 1)
     key = jax.eval_shape(lambda: _keys(members))
     flag = jax.ShapeDtypeStruct((), bool)
-    traced_init = jax.jit(init).trace(key)
+    traced_init = jax.jit(init, **_placed(at, "init")).trace(key)
     state = traced_init.out_info
     # Initialisation runs once, for milliseconds: optimising it would cost seconds.
     unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(traced_init.lower().compile, unoptimised)
-    compiled_step = jax.jit(step, donate_argnums=0).lower(state, hyper).compile()
-    lowered_score = jax.jit(score).lower(state.params, state.normalisers, key, flag)
+    jitted_step = jax.jit(step, donate_argnums=0, **_placed(at, "step"))
+    compiled_step = jitted_step.lower(state, hyper).compile()
+    jitted_score = jax.jit(score, **_placed(at, "score"))
+    lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
     compiled_score = pool.submit(lowered_score.compile)
     pool.shutdown(wait=False)
     return Programs(
@@ -54,7 +52,41 @@ def compile_programs(trainer: Trainer, hyper: Hyper, episodes: int, members: int
         step=compiled_step,
         score=lambda *given: compiled_score.result()(*given),
         step_bytes=_bytes(compiled_step),
+        places=at,
     )
+
+
+def _functions(
+    trainer: Trainer, episodes: int, members: int, mesh: Mesh | None
+) -> tuple[Callable, Callable, Callable]:
+    share_out = (lambda worlds: worlds) if mesh is None else spread(trainer.env, mesh)
+
+    def score(
+        params: tuple[Any, ...], norms: Normalisers, key: jax.Array, deterministic: jax.Array
+    ) -> Episodes:
+        env, groups = trainer.env, trainer.groups
+        return play_episodes(env, groups, params, key, episodes, deterministic, norms, share_out)
+
+    if members == 1:
+        return trainer.init, trainer.step, score
+    population = Population(trainer)
+    axis = None if mesh is None else MEMBER
+    scores = jax.vmap(score, in_axes=(0, 0, 0, None), spmd_axis_name=axis)
+    return population.init, population.step, scores
+
+
+def _placed(at: Places | None, program: str) -> dict[str, Any]:
+    if at is None:
+        return {}
+    ins, outs = {
+        "init": (at.key, at.state),
+        "step": ((at.state, at.hyper), (at.state, at.everywhere)),
+        "score": (
+            (at.state.params, at.state.normalisers, at.key, at.everywhere),
+            at.everywhere,
+        ),
+    }[program]
+    return {"in_shardings": ins, "out_shardings": outs}
 
 
 def _keys(members: int) -> jax.Array:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 CHANGEABLE = {
     *("total_steps", "total_updates", "eval_every", "eval_episodes", "log_every"),
     *("checkpoint_every", "keep_checkpoints", "on_nonfinite", "compilation_cache"),
-    *("run_dir", "resume", "tensorboard", "wandb", "quiet", "members_per_batch"),
+    *("run_dir", "resume", "tensorboard", "wandb", "quiet"),
+    *("members_per_batch", "devices"),
 }
 
 

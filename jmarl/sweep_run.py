@@ -68,8 +68,8 @@ def _run_group(
 
 def _shared(sweep: SweepConfig, config: Config) -> Config:
     """The configuration that a group runs with."""
-    own: dict[str, Any] = {"members_per_batch": sweep.members_per_batch, "quiet": sweep.quiet}
-    return config.model_copy(update=own)
+    own = ("members_per_batch", "devices", "quiet")
+    return config.model_copy(update={name: getattr(sweep, name) for name in own})
 
 
 def _members(members: tuple[Member, ...]) -> Members:

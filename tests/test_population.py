@@ -63,14 +63,6 @@ def test_worlds_reset_in_one_branch_for_all_members(grown):
     assert "stablehlo.case" in text or "stablehlo.if" in text
 
 
-def test_members_are_scored_apart(grown):
-    _, _, population, states, _, _ = grown
-    keys = jax.random.split(jax.random.key(1), M)
-    seen = jax.jit(lambda s, k: population.play(s.params, s.normalisers, k, 4))(states, keys)
-    assert seen.agent_return.shape == (M, 4, 3)
-    assert len(np.unique(np.asarray(seen.agent_return.sum((1, 2))))) == M
-
-
 def test_no_matrices_are_factored_side_by_side():
     """jaxlib's batched QR can wait forever where two run at once on two cores."""
     config = build(matrix.TINY | {"algorithm": "rippo", "net": {"hidden": [8], "share": "none"}})
