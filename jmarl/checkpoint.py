@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from orbax.checkpoint.checkpoint_managers import preservation_policy as keep
 
+from jmarl.checkpoint_names import named_arrays, placed
 from jmarl.errors import ConfigError, RunError
 
 absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax tells of every save
@@ -43,14 +43,19 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             preservation_policy=keep.AnyPreservationPolicy(kept),
             step_prefix="update",
-            create=not read_only,
+            multiprocessing_options=_alone(),
+            create=False,
             read_only=read_only,
         )
+        if not read_only:
+            directory.mkdir(parents=True, exist_ok=True)
         self._manager = ocp.CheckpointManager(directory.absolute(), options=options)
 
     def save(self, update: int, state: Any, score: float, about: dict[str, Any]) -> None:
         """`score` decides which checkpoint is the best. Returns when the state may be changed."""
         arrays = named_arrays(state)
+        if jax.process_count() > 1:  # Orbax would look for the other processes' parts
+            arrays = {name: np.asarray(array) for name, array in arrays.items()}
         shapes = {name: list(array.shape) for name, array in arrays.items()}
         about = about | {"score": score, "digest": digest(arrays), "shapes": shapes}
         items = ocp.args.Composite(
@@ -141,7 +146,7 @@ class Checkpoints:
             raise DamagedError(update, error) from None
         if digest(arrays) != about["digest"]:
             raise DamagedError(update, "its bytes are not those that were written")
-        return Saved(update, _placed(like, arrays), about)
+        return Saved(update, placed(like, arrays), about)
 
     def _restore(self, update: int, **items: Any) -> Any:
         return self._manager.restore(update, args=ocp.args.Composite(**items))
@@ -155,16 +160,20 @@ class Checkpoints:
         )
 
 
+def _alone() -> ocp.options.MultiprocessingOptions:
+    """Only this process writes and reads: no other is waited for."""
+    if jax.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
+    me = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"process{me}"
+    )
+
+
 class DamagedError(Exception):
     def __init__(self, update: int, reason: object) -> None:
         first = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         super().__init__(f"checkpoint of update {update} is damaged ({first[:120]})")
-
-
-def named_arrays(state: Any) -> dict[str, jax.Array]:
-    """Leaves by their path; random keys as the numbers they are made of, empty ones left out."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {_name(path): _plain(leaf) for path, leaf in leaves if leaf.size}
 
 
 def digest(arrays: dict[str, Any]) -> str:
@@ -177,37 +186,9 @@ def digest(arrays: dict[str, Any]) -> str:
     return total.hexdigest()
 
 
-def _placed(like: Any, arrays: dict[str, Any]) -> Any:
-    """The arrays in the structure of `like`."""
-
-    def place(path: Any, leaf: Any) -> Any:
-        if not leaf.size:
-            return jnp.zeros(leaf.shape, leaf.dtype)
-        array = arrays[_name(path)]
-        return jax.random.wrap_key_data(array) if _is_key(leaf) else array
-
-    return jax.tree_util.tree_map_with_path(place, like)
-
-
 def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     told = []
     for name in sorted(found.keys() | expected.keys()):
         if found.get(name) != expected.get(name):
             told.append(f"{name} is {found.get(name, 'absent')}, not {expected.get(name, 'there')}")
     return told
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _plain(leaf: Any) -> Any:
-    if not _is_key(leaf):
-        return leaf
-    if isinstance(leaf, jax.ShapeDtypeStruct):
-        return jax.eval_shape(jax.random.key_data, leaf)
-    return jax.random.key_data(leaf)

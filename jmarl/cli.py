@@ -5,13 +5,15 @@ import dataclasses
 import functools
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from pydantic import BaseModel
+from rich.console import Console
 
-from jmarl.errors import ConfigError, validated
+from jmarl.errors import ConfigError, RunError, validated
 
 
 def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str, Any]:
@@ -34,6 +36,20 @@ def read_run_command(model: type[BaseModel], prog: str, arguments: list[str]) ->
         read_options(model(), prog, arguments or ["--help"])
         raise ConfigError(f"which run? Write {prog}.")
     return Path(arguments[0]), validated(model, read_options(model(), prog, arguments[1:]))
+
+
+@contextlib.contextmanager
+def refusals(errors: Console) -> Iterator[None]:
+    """Faults that a person can act on, in one sentence: 2 for what was asked, 1 for what came in
+    between."""
+    try:
+        yield
+    except ConfigError as error:
+        errors.print(str(error), style="red", markup=False)
+        raise SystemExit(2) from None
+    except (RunError, OSError) as error:  # OSError: a full disk, a directory taken away
+        errors.print(str(error), style="red", markup=False)
+        raise SystemExit(1) from None
 
 
 @functools.cache  # tyro compares classes by identity

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from jmarl.choices import Algorithm, NonFinite, Transformer
 from jmarl.errors import ConfigError, refused, unknown
-from jmarl.sections import NetConfig, PpoConfig, Section
+from jmarl.sections import HostsConfig, NetConfig, PpoConfig, Section
 
 
 class Config(Section):
@@ -59,6 +59,7 @@ class Config(Section):
     )
     net: NetConfig = Field(default=NetConfig(), description="sizes of the networks")
     ppo: PpoConfig = Field(default=PpoConfig(), description="how a batch is learned from")
+    hosts: HostsConfig = Field(default=HostsConfig(), description="processes that train together")
 
     @property
     def steps_per_update(self) -> int:
@@ -226,12 +227,14 @@ def build(values: dict[str, Any]) -> Config:
 def _explained(fault: Any) -> ConfigError:
     path = [str(part) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
-        section = {"net": NetConfig, "ppo": PpoConfig}.get(path[0], Config)
+        sections = {"net": NetConfig, "ppo": PpoConfig, "hosts": HostsConfig}
+        section = sections.get(path[0], Config)
         prefix = f"{path[0]}." if section is not Config else ""
         return unknown("option", ".".join(path), [prefix + name for name in section.model_fields])
     return refused(fault)
 
 
 def to_yaml(config: Config) -> str:
-    """The resolved configuration; `build(yaml.safe_load(…))` gives it back."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    """The resolved configuration; `build(yaml.safe_load(…))` gives it back. Who computed it is not
+    part of it."""
+    return yaml.safe_dump(config.model_dump(mode="json", exclude={"hosts"}), sort_keys=False)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from jmarl import hosts
 from jmarl.algorithms import make_trainer
 from jmarl.batching import fitting, free_bytes, side_by_side
 from jmarl.config import Config
@@ -42,6 +44,14 @@ class Parameters(NamedTuple):
     norms: Any
 
 
+class Snapshot(NamedTuple):
+    """All that a crew would go on from."""
+
+    states: State  # [A, …] of those in training; of a run alone without that axis
+    best: Parameters  # [M, …] of all members
+    hyper: Hyper  # [M]
+
+
 @dataclass
 class Best:
     """What evaluated best so far, of every member; those no longer in training keep theirs."""
@@ -69,6 +79,7 @@ class Crew:
         """At most `per_batch` train side by side, fewer if their step would need more than `limit`
         bytes. They and their worlds are shared out over `devices`, if these are several."""
         self.devices = devices
+        self.mesh: Mesh | None = None
         self.trainer, self.population = trainer, Population(trainer)
         self.seeds, self.hyper = members.seeds, members.hyper
         self.episodes, self.per_batch, self.limit = episodes, per_batch, limit
@@ -81,12 +92,12 @@ class Crew:
         """Once; again with fewer members in a batch where memory would not do."""
         tried = None
         while tried != self.per_batch:
-            tried, mesh = self.per_batch, None
+            tried = self.per_batch
             trainer, hyper = self.trainer, self._hyper(self.alive[:tried])
             if len(self.devices) > 1:
-                mesh = make_mesh(self.devices, tried)
-                trainer = replace(trainer, shards=mesh.shape[DATA])
-            self.programs = compile_programs(trainer, hyper, self.episodes, tried, mesh)
+                self.mesh = make_mesh(self.devices, tried)
+                trainer = replace(trainer, shards=self.mesh.shape[DATA])
+            self.programs = compile_programs(trainer, hyper, self.episodes, tried, self.mesh)
             if self.limit is not None:
                 needed = self.programs.step_bytes
                 self.per_batch = fitting(len(self.seeds), tried, needed, self.limit)
@@ -166,7 +177,7 @@ class Crew:
         if self.programs.places is None:
             return chosen
         at = self.programs.places.state
-        return jax.device_put(chosen, [Parameters(at.params, at.normalisers)] * len(chosen))
+        return hosts.put(chosen, [Parameters(at.params, at.normalisers)] * len(chosen))
 
     def keep(self, members: Sequence[int] | np.ndarray) -> None:
         """Only these go on; they take the places of the others, batch by batch."""
@@ -190,6 +201,22 @@ class Crew:
         joined = self.population.join(self.batches)
         return self.population.take(joined, np.arange(len(self.alive)))
 
+    def snapshot(self) -> tuple[Snapshot, dict[str, Any]]:
+        """As arrays of this process, and what else belongs to it. All processes must ask."""
+        if self.best is None:
+            self.keep_best(np.full(len(self.alive), -np.inf), 0, self.parameters())
+        best = self.best
+        assert best is not None
+        states = self.batches[0] if len(self.seeds) == 1 else self.states()
+        hyper = jax.tree.map(lambda x: jnp.asarray(x, float), self.hyper)
+        states, parameters = hosts.fetched((states, best.parameters), self.mesh)
+        about = {
+            "alive": self.alive.tolist(),
+            "best_score": best.score.tolist(),
+            "best_update": best.update.tolist(),
+        }
+        return Snapshot(states, parameters, hyper), about
+
     def _split(self, states: State) -> None:
         places = [np.searchsorted(self.alive, ids) for ids in self._slots()]
         index = [at[0] if self.per_batch == 1 else at for at in places]
@@ -199,7 +226,7 @@ class Crew:
     def _placed(self, what: str, tree: Any) -> Any:
         """On the devices where the programs expect it."""
         places = self.programs.places
-        return tree if places is None else jax.device_put(tree, getattr(places, what))
+        return tree if places is None else hosts.put(tree, getattr(places, what))
 
     def _slots(self) -> list[np.ndarray]:
         """The members of each batch; the last batch is filled up with its last member again."""

@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jmarl import hosts
 from jmarl.config import Config
-from jmarl.crew import NO_SCORE, Best, Crew, Parameters
+from jmarl.crew import NO_SCORE, Best, Crew, Parameters, Snapshot
 from jmarl.envs.base import EnvSpec
 from jmarl.errors import RunError
 from jmarl.evaluation import Episodes, described
@@ -42,7 +43,7 @@ class Sink(Protocol):
 
     def metrics(self, entries: list[Entry], overall: Entry) -> None: ...
     def evaluation(self, entries: list[Entry], overall: Entry) -> None: ...
-    def save(self, update: int, crew: Crew, score: float, about: Entry) -> None: ...
+    def save(self, update: int, snapshot: Snapshot, score: float, about: Entry) -> None: ...
     def last_saved(self) -> int | None: ...
 
 
@@ -65,6 +66,7 @@ class Outcome(NamedTuple):
     metrics: list[Entry]  # one entry a chunk of updates (and member, where there are several)
     evaluations: list[Entry]
     stopped_by: int | None  # the signal that cut the run short
+    failed: dict[int, str]  # member → what was not finite
 
 
 def cache_compiled_programs() -> None:
@@ -109,7 +111,8 @@ class Runner:
             assert start.alive is not None
             crew.take_up(start.states, start.alive, start.best)
         done, steps, began = start.update, 0, time.perf_counter()
-        while done < config.num_updates and interruption.signal is None:
+        stopped = hosts.anywhere(interruption.signal)
+        while done < config.num_updates and stopped is None:
             length = self._chunk(done)
             # copied, for a step takes the memory of its state
             untrained = None if done else jax.tree.map(jnp.copy, crew.parameters())
@@ -123,6 +126,7 @@ class Runner:
             steps += length * config.steps_per_update * len(crew.alive)
             timed = {"seconds": seconds, "charts/SPS": steps / elapsed}
             self._tell_metrics(entries, timed | ({} if self.metrics else compiled))
+            stopped = hosts.anywhere(interruption.signal)
             due = self.selection is not None and self.selection.next(done - length) == done
             every = config.updates_between_evaluations
             scores = None
@@ -130,7 +134,7 @@ class Runner:
                 scores = self._evaluate(done, seconds, crew.parameters())
                 if due and self.selection is not None and done < config.num_updates:
                     self.selection.apply(crew, scores, done)
-            at_end = interruption.signal is not None or done == config.num_updates
+            at_end = stopped is not None or done == config.num_updates
             improved = scores is not None and crew.best is not None and done in crew.best.update
             if (
                 at_end
@@ -140,11 +144,11 @@ class Runner:
             ):
                 self._save(done, seconds, scores)
         seconds = self.metrics[-1]["seconds"] if self.metrics else start.seconds
-        if interruption.signal is None and self.assess:
+        if stopped is None and self.assess:
             self._assess_best(done, seconds)
         state = crew.batches[0] if len(crew.seeds) == 1 else crew.states()
         told = (self.metrics, self.evaluations)
-        return Outcome(state, done, seconds, *told, interruption.signal)
+        return Outcome(state, done, seconds, *told, stopped, self.failed)
 
     def _chunk(self, done: int) -> int:
         """Updates until something is logged, decided or at its end."""
@@ -224,7 +228,8 @@ class Runner:
     def _save(self, update: int, seconds: float, scores: np.ndarray | None) -> None:
         score = NO_SCORE if scores is None else float(np.nan_to_num(scores, nan=NO_SCORE).max())
         about = {"update": update, "seconds": seconds, "failed": self.failed}
-        self.sink.save(update, self.crew, score, about)
+        snapshot, further = self.crew.snapshot()
+        self.sink.save(update, snapshot, score, about | further)
 
     def _assess_best(self, update: int, seconds: float) -> None:
         """The absolute metric: the best parameters over ten times the episodes."""

@@ -1,6 +1,6 @@
 """A run on disk: begun, recorded, interrupted, taken up again."""
 
-import contextlib
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,15 +9,14 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from jmarl import run_dir
+from jmarl import hosts, run_dir
 from jmarl.config import Config, build, read_preset, to_yaml
-from jmarl.crew import Best, Crew, Parameters, make_crew
+from jmarl.crew import Best, Crew, Parameters, Snapshot, make_crew
 from jmarl.errors import ConfigError
 from jmarl.group_run import Place, run_group
-from jmarl.interruption import Interruption
 from jmarl.logs import Log, write_marl_eval
-from jmarl.runner import Entry, Outcome, Runner, Start
-from jmarl.screen import Screen
+from jmarl.recording import run_recorded
+from jmarl.runner import Entry, Outcome, Start
 from jmarl.stats import summary
 from jmarl.summaries import write_summary
 
@@ -30,7 +29,7 @@ CHANGEABLE = {
     *("total_steps", "total_updates", "eval_every", "eval_episodes", "log_every"),
     *("checkpoint_every", "keep_checkpoints", "on_nonfinite", "compilation_cache"),
     *("run_dir", "resume", "tensorboard", "wandb", "quiet"),
-    *("members_per_batch", "devices"),
+    *("members_per_batch", "devices", "hosts"),
 }
 
 
@@ -53,7 +52,28 @@ class Disk:
 
         return Checkpoints(self.path / "checkpoints", self.config.keep_checkpoints)
 
-    def open_log(self, start: Start) -> None:
+    def take_up(self, crew: Crew) -> Start:
+        """The latest whole checkpoint; without any the run begins again, as it did."""
+        if not (self.path / "checkpoints").is_dir() or not self.checkpoints.updates():
+            return Start()
+        checkpoints = self.checkpoints
+        like = crew.trainer.shapes
+        latest, best = checkpoints.latest(like), checkpoints.best(like)
+        checkpoints.prune(best.update)
+        parameters = Parameters(best.state.params, best.state.normalisers)
+        return Start(
+            states=crew.population.stack([latest.state]),
+            alive=crew.alive,
+            update=latest.update,
+            seconds=latest.about["seconds"],
+            best=Best(
+                score=np.array([best.about["score"]]),
+                update=np.array([best.update]),
+                parameters=jax.tree.map(lambda x: x[None], parameters),
+            ),
+        )
+
+    def open(self, start: Start) -> None:
         """Lines of later updates come again; a run that begins anew has none."""
         self.log = Log(self.path, self.config, -1 if start.states is None else start.update)
 
@@ -65,11 +85,15 @@ class Disk:
         del entries
         self.log.evaluation(overall)
 
-    def save(self, update: int, crew: Crew, score: float, about: dict[str, Any]) -> None:
-        self.checkpoints.save(update, crew.batches[0], score, about)
+    def save(self, update: int, snapshot: Snapshot, score: float, about: dict[str, Any]) -> None:
+        """The state alone: the best parameters are in a checkpoint of their own."""
+        self.checkpoints.save(update, snapshot.states, score, about)
 
     def last_saved(self) -> int | None:
         return max(self.checkpoints.updates(), default=None)
+
+    def wait(self) -> None:
+        self.checkpoints.wait()
 
     def close(self) -> None:
         if hasattr(self, "log"):
@@ -81,14 +105,26 @@ class Disk:
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
     crew = make_crew(config)  # refuses what cannot be built: nothing is on disk yet
-    path = run_dir.create(config) if config.resume is None else config.resume
-    if config.resume is not None:
-        kept = config.model_copy(update={"resume": None, "run_dir": path})
-        run_dir.replace_text(path / "config.yaml", to_yaml(kept))
-    if config.seeds > 1:
-        return Finished(_run_seeds(config, crew, path, console), path)
-    with run_dir.claimed(path), contextlib.closing(Disk(path, config)) as disk:
-        return Finished(_recorded(config, crew, console, disk), path)
+    path = Path(hosts.from_first(lambda: _directory(config)).decode())
+    run_it = _run_seeds if config.seeds > 1 else _run_alone
+    return Finished(run_it(config, crew, path, console), path)
+
+
+def _directory(config: Config) -> bytes:
+    if config.resume is None:
+        return os.fsencode(run_dir.create(config))
+    path = config.resume
+    kept = config.model_copy(update={"resume": None, "run_dir": path})
+    run_dir.replace_text(path / "config.yaml", to_yaml(kept))
+    return os.fsencode(path)
+
+
+def _run_alone(config: Config, crew: Crew, path: Path, console: Console) -> Outcome:
+    outcome = run_recorded(config, crew, Disk(path, config), path, console)
+    if hosts.first():
+        write_marl_eval(path, config, {config.seed: path})
+        write_summary(path, config, outcome)
+    return outcome
 
 
 def _run_seeds(config: Config, crew: Crew, path: Path, console: Console) -> Outcome:
@@ -99,6 +135,8 @@ def _run_seeds(config: Config, crew: Crew, path: Path, console: Console) -> Outc
         for seed in crew.seeds
     ]
     outcome = run_group(config, crew, path, places, console)
+    if not hosts.first():
+        return outcome
     write_marl_eval(path, config, {place.config.seed: place.path for place in places})
     write_summary(path, config, outcome, seeds_told(outcome))
     return outcome
@@ -114,44 +152,6 @@ def seeds_told(outcome: Outcome) -> dict[str, Any]:
             told[case] = {f"return_{name}": v for name, v in summary(returns).items()}
             told[case]["seeds"] = len(returns)
     return told
-
-
-def _recorded(config: Config, crew: Crew, console: Console, disk: Disk) -> Outcome:
-    path = disk.path
-    start = Start() if config.resume is None else _take_up(crew, disk)
-    if start.update >= config.num_updates:
-        raise ConfigError(
-            f"{str(path)!r} has done its {start.update} updates; give it more, such as "
-            f"{config.more(2 * start.update)}."
-        )
-    disk.open_log(start)
-    interruption = Interruption()
-    with Screen(console, config.num_updates, config.quiet) as screen, interruption.watched():
-        if start.update:
-            screen.note(f"resumed {path} after update {start.update}")
-        outcome = Runner(config, crew, start, disk, screen).run(interruption)
-    disk.checkpoints.wait()
-    write_marl_eval(path, config, {config.seed: path})
-    write_summary(path, config, outcome)
-    return outcome
-
-
-def _take_up(crew: Crew, disk: Disk) -> Start:
-    """The latest whole checkpoint; without any the run begins again, as it did."""
-    checkpoints = disk.checkpoints
-    if not checkpoints.updates():
-        return Start()
-    like, stack = crew.trainer.shapes, crew.population.stack
-    latest, best = checkpoints.latest(like), checkpoints.best(like)
-    checkpoints.prune(best.update)
-    parameters = Parameters(best.state.params, best.state.normalisers)
-    known = Best(
-        score=np.array([best.about["score"]]),
-        update=np.array([best.update]),
-        parameters=jax.tree.map(lambda x: x[None], parameters),
-    )
-    seconds = latest.about["seconds"]
-    return Start(stack([latest.state]), crew.alive, latest.update, seconds, known)
 
 
 def resumed_values(path: Path) -> dict[str, Any]:

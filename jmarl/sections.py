@@ -155,3 +155,16 @@ class PpoConfig(Section):
     normalise_reward: bool = Field(
         default=False, description="rewards in units of their discounted sum's, within ±10"
     )
+
+
+class HostsConfig(Section):
+    """Several processes that train one run together."""
+
+    join: bool = Field(
+        default=False, description="find the others by what Slurm, Kubernetes or a TPU pod say"
+    )
+    coordinator: str | None = Field(
+        default=None, description="where the first process listens, address:port"
+    )
+    processes: int | None = Field(default=None, ge=1, description="how many there are")
+    process_id: int | None = Field(default=None, ge=0, description="which of them this one is")

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 from rich.console import Console
 
-from jmarl.cli import read_options
-from jmarl.errors import ConfigError, RunError
+from jmarl.cli import read_options, refusals
+from jmarl.errors import ConfigError
 from jmarl.sweep_config import SAVED, SweepConfig, SweepOptions, build, outline, read_sweep
 from jmarl.sweep_names import flat
 from jmarl.sweep_plan import Plan, plan
@@ -94,7 +94,7 @@ def _resumed(typed: dict[str, Any], shown: CommandLine, from_file: bool) -> Swee
 def main() -> None:
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
     warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
-    try:
+    with refusals(errors):
         sweep = parse(sys.argv[1:])
         members = plan(sweep)
         from jmarl.sweep_run import run_sweep  # only now: --help and refusals need no networks
@@ -102,12 +102,6 @@ def main() -> None:
         finished = run_sweep(sweep, members, console)
         if finished.stopped_by is None:
             _conclude(sweep, members, finished.path, console)
-    except ConfigError as error:
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(2) from None
-    except (RunError, OSError) as error:  # OSError: a full disk, a directory taken away
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(1) from None
     if finished.stopped_by is not None:
         console.print(
             f"stopped; what was learned is saved.\n"

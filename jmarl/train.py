@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
-from jmarl.cli import read_options
+from jmarl.cli import read_options, refusals
 from jmarl.config import Config, build, read_preset
-from jmarl.errors import ConfigError, RunError
+from jmarl.errors import ConfigError
 
 
 def parse(arguments: list[str]) -> Config:
@@ -51,18 +51,16 @@ def _typed(option: str, arguments: list[str]) -> str | None:
 def main() -> None:
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
     warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
-    try:
+    with refusals(errors):
         config = parse(sys.argv[1:])
-        from jmarl.saved_run import run  # only now: --help and refusals need no networks
+        # only now: --help and refusals need no networks
+        from jmarl import hosts
+        from jmarl.saved_run import run
 
-        finished = run(config, console)
-    except ConfigError as error:
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(2) from None
-    except (RunError, OSError) as error:  # OSError: a full disk, a directory taken away
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(1) from None
-    _tell(config, finished.outcome, finished.path, console)
+        with hosts.joined(config.hosts, errors):
+            finished = run(config, console)
+            if hosts.first():
+                _tell(config, finished.outcome, finished.path, console)
     if finished.outcome.stopped_by is not None:
         raise SystemExit(128 + finished.outcome.stopped_by)
 
