@@ -32,7 +32,7 @@ DEVICES = (1, 2, 4, 8)
 MEMBERS = 8
 WORLDS, QUICK_WORLDS = 1024, 128  # of all members together
 ROUNDS, QUICK_ROUNDS = 7, 3
-CHOSEN = {"algorithm": "mat", "rollout_length": 25, "ppo": {"epochs": 5, "num_minibatches": 4}}
+CHOSEN = {"algorithm": "mappo", "rollout_length": 25, "ppo": {"epochs": 5, "num_minibatches": 4}}
 
 
 class Run:

@@ -1,5 +1,7 @@
 """Members of a population are the runs that they would be alone."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +61,15 @@ def test_worlds_reset_in_one_branch_for_all_members(grown):
     assert states.env.step.shape == ()
     text = jax.jit(population.step).lower(states, each).as_text()
     assert "stablehlo.case" in text or "stablehlo.if" in text
+
+
+def test_matrices_are_decomposed_one_at_a_time(grown):
+    """XLA's batched QR can stand still for ever on CPU."""
+    _, _, population, _, _, _ = grown
+    text = jax.jit(population.init).lower(jax.random.split(jax.random.key(5), M)).as_text()
+    decomposed = re.findall(r"geqrf\w*\(.*?: \(tensor<([\dx]+)xf\d+>\)", text)
+    assert decomposed
+    assert {shape.count("x") for shape in decomposed} == {1}
 
 
 def test_members_are_scored_apart(grown):

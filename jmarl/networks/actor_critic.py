@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from jmarl.choices import Activation
 from jmarl.networks.gru import Gru
-from jmarl.networks.layers import SQRT2, LayerNorm, dense
+from jmarl.networks.layers import SQRT2, LayerNorm, dense, orthogonal
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 GAINS = {"relu": SQRT2, "tanh": 5 / 3}  # torch's calculate_gain
@@ -78,4 +78,4 @@ class Net(nn.Module):
 def stacked_orthogonal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Orthogonal as one `[D, 3H]` matrix, gates together: what torch's `orthogonal_` does to a
     GRU's weights. A single gate's block is then not orthogonal."""
-    return nn.initializers.orthogonal(1.0)(key, shape)
+    return orthogonal(1.0)(key, shape)

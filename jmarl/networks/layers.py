@@ -1,13 +1,14 @@
 """Layers as torch computes them: its epsilon, its GELU, its initial scales."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.custom_batching import sequential_vmap
 
 SQRT2 = 2**0.5
 
@@ -32,6 +33,14 @@ def _gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 gelu.defvjp(_gelu, lambda slope, grad: (grad * slope,))
 
 
+def orthogonal(gain: float) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """Flax's initialiser; under `vmap`, over members or agents, one matrix after the other. A batch
+    of QR decompositions shares itself out to the very threads that wait for it: on CPU, XLA then
+    stands still for ever."""
+    draw = nn.initializers.orthogonal(gain)
+    return lambda key, shape: sequential_vmap(lambda key: draw(key, shape))(key)
+
+
 class Dense(nn.Module):
     """x·W + b over flattened rows: on CPU the gradient of W contracts one long axis much faster
     than the several leading ones that `nn.Dense` would leave."""
@@ -46,8 +55,7 @@ class Dense(nn.Module):
     @nn.compact
     def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
         """Kernel `[size, features]` and bias `[features]`."""
-        orthogonal = nn.initializers.orthogonal(self.gain)
-        kernel = self.param("kernel", orthogonal, (size, self.features))
+        kernel = self.param("kernel", orthogonal(self.gain), (size, self.features))
         zeros = nn.initializers.zeros
         return kernel, self.param("bias", zeros, (self.features,)) if self.use_bias else None
 
