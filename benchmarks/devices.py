@@ -50,7 +50,9 @@ class Run:
             hyper = jax.tree.map(lambda x: jnp.full(members, x), hyper)
         state, hypers = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
         self.hyper = jax.device_put(hyper, hypers)
-        self.state = jax.jit(owner.init, out_shardings=state)(keys)
+        unoptimised: Any = {"xla_backend_optimization_level": "0"}  # it runs once
+        init = jax.jit(owner.init, out_shardings=state, compiler_options=unoptimised)
+        self.state = init(keys)
         step = jax.jit(
             owner.step,
             in_shardings=(state, hypers),
