@@ -32,7 +32,7 @@ DEVICES = (1, 2, 4, 8)
 MEMBERS = 8
 WORLDS, QUICK_WORLDS = 1024, 128  # of all members together
 ROUNDS, QUICK_ROUNDS = 7, 3
-CHOSEN = {"algorithm": "mat", "rollout_length": 25, "ppo": {"epochs": 5, "num_minibatches": 4}}
+CHOSEN = {"algorithm": "mappo", "rollout_length": 25, "ppo": {"epochs": 5, "num_minibatches": 4}}
 
 
 class Run:
@@ -50,7 +50,9 @@ class Run:
             hyper = jax.tree.map(lambda x: jnp.full(members, x), hyper)
         state, hypers = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
         self.hyper = jax.device_put(hyper, hypers)
-        self.state = jax.jit(owner.init, out_shardings=state)(keys)
+        unoptimised: Any = {"xla_backend_optimization_level": "0"}  # it runs once
+        init = jax.jit(owner.init, out_shardings=state, compiler_options=unoptimised)
+        self.state = init(keys)
         step = jax.jit(
             owner.step,
             in_shardings=(state, hypers),
