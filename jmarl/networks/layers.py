@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jax.custom_batching import sequential_vmap
 
 from jmarl.networks.precision import product, wide
 
@@ -33,14 +32,6 @@ def _gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 gelu.defvjp(_gelu, lambda slope, grad: (grad * slope,))
-
-
-def orthogonal(gain: float) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
-    """Flax's initialiser; under `vmap`, over members or agents, one matrix after the other. A batch
-    of QR decompositions shares itself out to the very threads that wait for it: on CPU, XLA then
-    stands still for ever."""
-    draw = nn.initializers.orthogonal(gain)
-    return lambda key, shape: sequential_vmap(lambda key: draw(key, shape))(key)
 
 
 class Dense(nn.Module):
