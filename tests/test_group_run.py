@@ -1,0 +1,123 @@
+"""Several seeds on disk: each is a run, and all go on together."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+from tiny_runs import configured, digest, go, resumed, told
+
+import jmarl
+from jmarl.crew import Members, make_crew
+from jmarl.errors import ConfigError, RunError
+from jmarl.group_run import Place, run_group
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unwatched():
+    """jax's check for reused keys takes every scan under `vmap` for a second use."""
+    with jax.debug_key_reuse(False):
+        yield
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory, unwatched):
+    """Three seeds, two of them side by side."""
+    path = tmp_path_factory.mktemp("seeds") / "run"
+    outcome = go(configured(path, seed=4, seeds=3, members_per_batch=2))
+    return path, outcome
+
+
+def test_every_seed_has_its_own_figures(seeds):
+    path, outcome = seeds
+    for seed in (4, 5, 6):
+        own = path / f"seed_{seed}"
+        assert [line["update"] for line in told(own, "metrics.jsonl")] == list(range(1, 7))
+        assert [line["update"] for line in told(own, "evals.jsonl")] == [0, 2, 4, 6, 6]
+        summary = json.loads((own / "summary.json").read_text())
+        assert summary["seed"] == seed
+        assert summary["finished"]
+    assert outcome.state.update.tolist() == [6, 6, 6]
+
+
+def test_a_seed_is_the_run_that_it_would_be_alone(seeds, tmp_path):
+    path, _ = seeds
+    go(configured(tmp_path / "alone", seed=5))
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        ours, theirs = told(path / "seed_5", name), told(tmp_path / "alone", name)
+        for mine, alone in zip(ours, theirs, strict=True):
+            assert mine.pop("member") == 1
+            assert mine.keys() == alone.keys()
+            for key, value in mine.items():
+                np.testing.assert_allclose(value, alone[key], rtol=2e-3, atol=1e-3, err_msg=key)
+
+
+def test_the_whole_says_how_seeds_lie(seeds):
+    path, _ = seeds
+    lasts = [told(path / f"seed_{seed}", "evals.jsonl")[-2] for seed in (4, 5, 6)]
+    returns = [last["eval/return_mean"] for last in lasts]
+    overall = told(path, "evals.jsonl")[-2]
+    np.testing.assert_allclose(overall["eval/return_mean"], np.mean(returns))
+    np.testing.assert_allclose(overall["members/return_best"], max(returns))
+    assert overall["members/return_iqm_low"] <= overall["members/return_iqm"]
+    summary = json.loads((path / "summary.json").read_text())
+    np.testing.assert_allclose(summary["evaluation"]["return_mean"], np.mean(returns))
+    assert summary["evaluation"]["seeds"] == 3
+    tree = json.loads((path / "marl_eval.json").read_text())
+    assert set(tree["mpe"]["simple_spread"]["ippo"]) == {"seed_4", "seed_5", "seed_6"}
+
+
+def test_each_policy_is_loaded_by_itself(seeds):
+    path, outcome = seeds
+    latest = jmarl.load_policy(path / "seed_6", which="latest")
+    for ours, theirs in zip(
+        jax.tree.leaves(latest.params), jax.tree.leaves(outcome.state.params), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs[2])
+    best = jmarl.load_policy(path / "seed_4")
+    assert best.act(np.zeros((3, 18))).action.shape == (3,)
+    with pytest.raises(ConfigError, match=r"3 seeds; choose one of them, such as .*seed_4"):
+        jmarl.load_policy(path)
+
+
+def test_resumed_seeds_are_the_uninterrupted_ones_bit_for_bit(tmp_path):
+    again = tmp_path / "run"
+    many = {"seed": 4, "seeds": 3, "members_per_batch": 2}
+    go(configured(again, **many, total_updates=4, ppo=constant_rate()))
+    whole = tmp_path / "whole"
+    go(configured(whole, **many, ppo=constant_rate()))
+    resumed(again, total_updates=6)
+    assert digest(again, 6) == digest(whole, 6)
+    for seed in (4, 5, 6):
+        ours, theirs = (told(p / f"seed_{seed}", "metrics.jsonl") for p in (again, whole))
+        assert ours == theirs
+
+
+def constant_rate():
+    """A larger budget would otherwise stretch the decay."""
+    return {"epochs": 1, "num_minibatches": 1, "lr_schedule": "constant"}
+
+
+def test_a_member_that_fails_does_not_stop_the_others(tmp_path):
+    config = configured(tmp_path / "run", seeds=2, total_updates=3, members_per_batch=2)
+    crew = make_crew(config)
+    rates = np.array([1e-3, 1e30])
+    members = Members(crew.seeds, crew.hyper.replace(lr=rates))
+    places = [Place(tmp_path / name, config) for name in ("good", "bad")]
+    (tmp_path / "run").mkdir()
+    crew = make_crew(config, members)
+    outcome = run_group(config, crew, tmp_path / "run", places, Console(quiet=True))
+    assert set(outcome.failed) == {1}
+    assert "is nan" in outcome.failed[1] or "is inf" in outcome.failed[1]
+    good, bad = (json.loads((p.path / "summary.json").read_text()) for p in places)
+    assert "failed" not in good
+    assert bad["failed"] == outcome.failed[1]
+    assert np.isfinite(good["absolute"]["absolute/return_mean"])
+
+
+def test_when_all_fail_the_run_stops(tmp_path):
+    ppo = {"epochs": 1, "num_minibatches": 1, "lr": 1e30}
+    config = configured(tmp_path / "run", seeds=2, members_per_batch=2, ppo=ppo)
+    with pytest.raises(RunError, match=r"update \d: losses/\w+ is (nan|inf|-inf)"):
+        go(config)
