@@ -28,6 +28,7 @@ def joined(hosts: HostsConfig, errors: Console) -> Iterator[None]:
     """Meet the other processes, before jax is used for anything else, and part from them. Whatever
     goes wrong ends this process at once: jax would wait for the others, and they for it. That it is
     gone ends them too."""
+    _check(hosts)
     if not hosts.join and hosts.coordinator is None:
         yield
         return
@@ -48,6 +49,19 @@ def joined(hosts: HostsConfig, errors: Console) -> Iterator[None]:
     except Exception:
         traceback.print_exc()
         _leave(1)
+
+
+def _check(hosts: HostsConfig) -> None:
+    """Half of the settings would have every process train alone."""
+    given = hosts.model_dump(include={"coordinator", "processes", "process_id"})
+    missing = [name for name, value in given.items() if value is None]
+    if missing and not hosts.join and len(missing) < len(given):
+        raise ConfigError(
+            f"hosts: no {' and no '.join(missing)}; processes find each other by coordinator, "
+            "processes and process_id together, or by --hosts.join."
+        )
+    if hosts.coordinator is not None and not hosts.coordinator.rpartition(":")[2].isdecimal():
+        raise ConfigError(f"hosts.coordinator={hosts.coordinator!r} is no address:port.")
 
 
 def _meet(hosts: HostsConfig) -> None:
