@@ -8,7 +8,7 @@ import jax
 
 # On a CPU members share caches and cores. Beyond so many worlds in a batch one after the other is
 # faster than side by side (`python -m benchmarks.population`).
-CPU_WORLDS = 128
+CPU_WORLDS = 256
 PART_OF_FREE = 0.8  # of the memory that is free may be used
 
 

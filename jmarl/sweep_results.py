@@ -94,8 +94,27 @@ def write_results(path: Path, plan: Plan) -> Ranking:
     if ranking.best is None:
         (path / "best.yaml").unlink(missing_ok=True)
     else:
-        replace_text(path / "best.yaml", _best(ranking.best))
+        replace_text(path / "best.yaml", _best(_as_trained(ranking, path)))
     return ranking
+
+
+def _as_trained(ranking: Ranking, path: Path) -> Ranked:
+    """The best setting with the hyperparameters that its best member ended with: population-based
+    training changes them."""
+    best = ranking.best
+    assert best is not None
+    mine = [one for one in ranking.members if one.member.setting == best.setting]
+    first = max(mine, key=lambda one: (one.steps, -math.inf if one.failed else one.score))
+    file = path / member_name(first.member.index, len(ranking.members)) / "summary.json"
+    ended = json.loads(file.read_text())["hyper"] if file.exists() else {}
+    began = best.config.ppo
+    changed = {
+        name: value
+        for name, value in ended.items()
+        if not math.isclose(value, getattr(began, name), rel_tol=1e-6)  # float32 on disk
+    }
+    ppo = began.model_copy(update=changed)
+    return best._replace(config=best.config.model_copy(update={"ppo": ppo}))
 
 
 def rank(plan: Plan, evaluations: Sequence[list[dict[str, Any]]]) -> Ranking:

@@ -19,6 +19,7 @@ from jmarl.config import read_preset
 from jmarl.errors import ConfigError
 from jmarl.sweep_config import build
 from jmarl.sweep_plan import plan
+from jmarl.sweep_results import write_results
 from jmarl.sweep_run import run_sweep
 
 RUN = {k: v for k, v in TINY.items() if k != "quiet"} | {"algorithm": "ippo", "total_updates": 8}
@@ -75,7 +76,7 @@ def test_a_dropped_member_keeps_its_best_policy(halved):
 
 def test_pbt_copies_and_changes(tmp_path):
     path = tmp_path / "sweep"
-    swept(path, pbt=True, pbt_every=3, members_per_batch=4)
+    _, members = swept(path, pbt=True, pbt_every=3, members_per_batch=4)
     lines = [json.loads(line) for line in (path / "group_0" / "pbt.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines] == [3, 6]
     rates = [
@@ -88,6 +89,9 @@ def test_pbt_copies_and_changes(tmp_path):
     first = lines[0]
     factor = first["hyper"]["lr"] / LR[first["copies"]]
     assert min(abs(factor - 1.25), abs(factor - 0.8)) < 1e-6
+    best = write_results(path, members).best
+    chosen = build_run(read_preset(path / "best.yaml")).ppo.lr
+    assert chosen == pytest.approx(rates[best.setting], rel=1e-6)
     again = tmp_path / "again"
     swept(again, pbt=True, pbt_every=3, members_per_batch=4)
     assert (again / "group_0" / "pbt.jsonl").read_text() == (
