@@ -38,7 +38,10 @@ def joined(hosts: HostsConfig, errors: Console) -> Iterator[None]:
             yield
     except SystemExit as refusal:
         _leave(int(refusal.code or 0))
-    except jax.errors.JaxRuntimeError as error:
+    except Exception as error:
+        if not _lost(error):
+            traceback.print_exc()
+            _leave(1)
         errors.print(
             f"another process of this run was lost ({_reason(error)}). Go on from the last "
             "checkpoint with --resume, with as many processes as there are.",
@@ -46,9 +49,11 @@ def joined(hosts: HostsConfig, errors: Console) -> Iterator[None]:
             markup=False,
         )
         _leave(1)
-    except Exception:
-        traceback.print_exc()
-        _leave(1)
+
+
+def _lost(error: Exception) -> bool:
+    """jax tells of a broken connection by more than one class, by where it is noticed."""
+    return isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
 
 
 def _check(hosts: HostsConfig) -> None:

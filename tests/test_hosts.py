@@ -144,18 +144,17 @@ def test_only_the_first_process_speaks(runs):
 
 @pytest.fixture(scope="module")
 def resumed(cwd, runs):
-    """By one process to its end; by four until one of them is killed, with what became of the
-    others."""
+    """By one process to its end; by four until one of them is told to stop, and what they said."""
     by_one, by_four = cut(cwd, "by_one"), cut(cwd, "by_four")
     with (
         started(cwd, *together(4, "--resume", "by_four", *ENDLESS)) as four,
         started(cwd, ["--resume", "by_one"], devices=2) as one,
     ):
-        wait_for(four, lambda: checkpoints(by_four)[-1] > UPDATES)
-        four[-1].kill()
-        survivors = ended(four[:-1], BOUND)
+        wait_for(four, lambda: checkpoints(by_four)[-1] >= UPDATES)
+        four[-1].send_signal(signal.SIGTERM)
+        stopped = ended(four)
         well(one)
-    return by_one, by_four, survivors
+    return by_one, by_four, stopped
 
 
 def test_one_process_goes_on_with_the_run_of_two(cwd, resumed):
@@ -163,28 +162,34 @@ def test_one_process_goes_on_with_the_run_of_two(cwd, resumed):
 
 
 def test_four_processes_go_on_with_the_run_of_two(cwd, resumed):
-    by_four = resumed[1]
-    done = updates(by_four)
+    done = updates(resumed[1])
     assert done == [*range(1, done[-1] + 1)]
-    assert done[-1] > UPDATES
-    before, after = (told(path, "metrics.jsonl") for path in (cwd / "pair", by_four))
+    before, after = (told(path, "metrics.jsonl") for path in (cwd / "pair", resumed[1]))
     assert after[:CUT] == before[:CUT]
     assert after[CUT] != before[CUT]  # the budget, and with it the learning rate, is another
 
 
-def test_a_killed_process_ends_the_others(resumed):
-    for code, _, err in resumed[2]:
-        assert code != 0
-        assert "another process of this run was lost" in err or "erminat" in err
+def test_a_signal_to_one_process_stops_all(resumed):
+    _, path, ((_, said, err), *others) = resumed
+    assert [code for code, _, _ in resumed[2]] == [128 + signal.SIGTERM] * 4, err
+    assert f"go on: python -m jmarl.train --resume {path.name}" in said
+    assert [out for _, out, _ in others] == [""] * 3
+    assert checkpoints(path)[-1] == updates(path)[-1]
 
 
-def test_the_run_of_a_killed_process_goes_on_without_it(cwd, resumed):
-    by_four = resumed[1]
-    more = checkpoints(by_four)[-1] + 2
-    command = ["--resume", by_four.name, "--total-updates", str(more)]
+def test_a_killed_process_ends_the_other_and_the_run_goes_on_without_it(cwd):
+    path = cwd / "killed"
+    with started(cwd, *together(2, *TINY, *ENDLESS, "--run-dir", path.name)) as processes:
+        wait_for(processes, lambda: checkpoints(path))
+        processes[1].kill()
+        code, _, err = ended(processes[:1], BOUND)[0]
+    assert code != 0
+    assert "another process of this run was lost" in err or "erminat" in err
+    more = checkpoints(path)[-1] + 2
+    command = ["--resume", path.name, "--total-updates", str(more)]
     with started(cwd, command, devices=2) as processes:
         well(processes)
-    assert updates(by_four) == [*range(1, more + 1)]
+    assert updates(path) == [*range(1, more + 1)]
 
 
 def test_a_coordinator_killed_while_others_compile_ends_them(cwd):
@@ -194,18 +199,6 @@ def test_a_coordinator_killed_while_others_compile_ends_them(cwd):
         processes[0].kill()
         code = ended(processes[1:], BOUND)[0][0]
     assert code != 0
-
-
-def test_a_signal_to_one_process_stops_all(cwd):
-    path = cwd / "stopped"
-    with started(cwd, *together(2, *TINY, *ENDLESS, "--run-dir", path.name)) as processes:
-        wait_for(processes, lambda: updates(path))
-        processes[1].send_signal(signal.SIGTERM)
-        (code, out, err), (other_code, other_out, _) = ended(processes)
-    assert (code, other_code) == (128 + signal.SIGTERM,) * 2, err
-    assert f"go on: python -m jmarl.train --resume {path.name}" in out
-    assert other_out == ""
-    assert checkpoints(path)[-1] == updates(path)[-1]
 
 
 def test_what_the_first_process_refuses_ends_all(cwd):
