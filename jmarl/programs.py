@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jmarl.devices import MEMBER, Places, places, spread
@@ -42,7 +43,7 @@ def compile_programs(
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(traced_init.lower().compile, unoptimised)
     jitted_step = jax.jit(step, donate_argnums=0, **_placed(at, "step"))
-    compiled_step = jitted_step.lower(state, hyper).compile()
+    compiled_step = jitted_step.lower(state, jax.tree.map(_like, hyper)).compile()
     jitted_score = jax.jit(score, **_placed(at, "score"))
     lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
     compiled_score = pool.submit(lowered_score.compile)
@@ -87,6 +88,11 @@ def _placed(at: Places | None, program: str) -> dict[str, Any]:
         ),
     }[program]
     return {"in_shardings": ins, "out_shardings": outs}
+
+
+def _like(number: Any) -> Any:
+    """Its shape; of plain numbers themselves, so that their types stay weak."""
+    return jax.ShapeDtypeStruct(number.shape, number.dtype) if jnp.ndim(number) else number
 
 
 def _keys(members: int) -> jax.Array:

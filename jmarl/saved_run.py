@@ -105,7 +105,7 @@ class Disk:
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
     crew = make_crew(config)  # refuses what cannot be built: nothing is on disk yet
-    path = Path(hosts.from_first(lambda: _directory(config)).decode())
+    path = Path(os.fsdecode(hosts.from_first(lambda: _directory(config))))
     run_it = _run_seeds if config.seeds > 1 else _run_alone
     return Finished(run_it(config, crew, path, console), path)
 

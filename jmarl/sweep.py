@@ -17,7 +17,7 @@ from jmarl.sweep_values import typed_base, typed_grid, typed_random
 
 PROG = "python -m jmarl.sweep [SWEEP.yaml]"
 WRITTEN = ("preset", "base", "grid", "random")  # other than in the file, or merged with it
-CHANGEABLE = ("quiet", "plots", "devices")  # when a sweep is resumed
+CHANGEABLE = ("quiet", "plots", "devices", "hosts")  # when a sweep is resumed
 
 
 class CommandLine(SweepOptions):
@@ -82,7 +82,8 @@ def _resumed(typed: dict[str, Any], shown: CommandLine, from_file: bool) -> Swee
     path = typed["resume"]
     if not (path / SAVED).is_file():
         raise ConfigError(f"resume={str(path)!r} is not a sweep: it has no {SAVED}.")
-    changed = {name: value for name, value in typed.items() if value != getattr(shown, name)}
+    before = shown.model_dump()
+    changed = {name: value for name, value in typed.items() if value != before[name]}
     changed.pop("resume", None)
     if from_file or set(changed) - set(CHANGEABLE):
         raise ConfigError(
@@ -97,27 +98,29 @@ def main() -> None:
     with refusals(errors):
         sweep = parse(sys.argv[1:])
         members = plan(sweep)
-        from jmarl.sweep_run import run_sweep  # only now: --help and refusals need no networks
+        # only now: --help and refusals need no networks
+        from jmarl import hosts
+        from jmarl.sweep_run import run_sweep
 
-        finished = run_sweep(sweep, members, console)
-        if finished.stopped_by is None:
-            _conclude(sweep, members, finished.path, console)
+        with hosts.joined(sweep.hosts, errors):
+            finished = run_sweep(sweep, members, console)
+            if hosts.first():
+                _conclude(sweep, members, finished, console)
     if finished.stopped_by is not None:
-        console.print(
-            f"stopped; what was learned is saved.\n"
-            f"go on: python -m jmarl.sweep --resume {finished.path}",
-            markup=False,
-            soft_wrap=True,
-        )
         raise SystemExit(128 + finished.stopped_by)
 
 
-def _conclude(sweep: SweepConfig, members: Plan, path: Path, console: Console) -> None:
+def _conclude(sweep: SweepConfig, members: Plan, finished: Any, console: Console) -> None:
     from jmarl.sweep_results import show, write_results
 
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
+    path: Path = finished.path
+    if finished.stopped_by is not None:
+        say("stopped; what was learned is saved.")
+        say(f"go on: python -m jmarl.sweep --resume {path}")
+        return
     ranking = write_results(path, members)
     if sweep.plots:
         from jmarl.sweep_plots import write_plots

@@ -10,7 +10,7 @@ from pydantic import Field, FiniteFloat
 
 from jmarl.config import read_preset
 from jmarl.errors import ConfigError, refused, unknown
-from jmarl.sections import Section
+from jmarl.sections import HostsConfig, Section
 from jmarl.sweep_names import SHORT, WORLD, flat, limit, shown, traced
 from jmarl.sweep_values import WAYS, with_numbers
 
@@ -83,6 +83,7 @@ class SweepOptions(Section):
     resume: Path | None = Field(default=None, description="continue the sweep in this directory")
     plots: bool = Field(default=True, description="draw pictures of the results")
     quiet: bool = Field(default=False, description="show nothing but the outcome")
+    hosts: HostsConfig = Field(default=HostsConfig(), description="processes that train together")
 
 
 class SweepConfig(SweepOptions):
@@ -244,7 +245,7 @@ def _explained(fault: Any) -> ConfigError:
 
 def to_yaml(sweep: SweepConfig) -> str:
     """The resolved sweep, for its directory; `build(yaml.safe_load(…))` gives it back."""
-    values = sweep.model_dump(mode="json", exclude={"resume"})
+    values = sweep.model_dump(mode="json", exclude={"resume", "hosts"})
     draws = values["random"]
     values["random"] = {
         name: {draw.way: draws[name][draw.way]} for name, draw in sweep.random.items()

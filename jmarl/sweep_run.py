@@ -1,6 +1,8 @@
 """A sweep on disk: one group of members after the other, each a program of its own."""
 
+import contextlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
-from jmarl import run_dir
+from jmarl import hosts, run_dir
 from jmarl.config import Config
 from jmarl.crew import Crew, Members, make_crew
 from jmarl.errors import ConfigError
@@ -34,8 +36,9 @@ def run_sweep(sweep: SweepConfig, plan: Plan, console: Console) -> Swept:
     """Train all members, into a new directory or the one that is resumed."""
     for group in plan.groups:
         _check(sweep, make_crew(_shared(sweep, group.config), _members(group.members)))
-    path = _create(sweep, plan) if sweep.resume is None else sweep.resume
-    with run_dir.claimed(path):
+    made = hosts.from_first(lambda: os.fsencode(sweep.resume or _create(sweep, plan)))
+    path = Path(os.fsdecode(made))
+    with run_dir.claimed(path) if hosts.first() else contextlib.nullcontext():
         for number, group in enumerate(plan.groups):
             stopped_by = _run_group(sweep, plan, number, group, path, console)
             if stopped_by is not None:
@@ -48,19 +51,20 @@ def _run_group(
 ) -> int | None:
     """Unless it is done already. The signal that cut it short, if one did."""
     where = path / f"group_{number}"
-    if (where / FINISHED).exists():
+    if hosts.from_first(lambda: str((where / FINISHED).exists()).encode()) == b"True":
         return None
-    if len(plan.groups) > 1 and not sweep.quiet:
+    if len(plan.groups) > 1 and not sweep.quiet and hosts.first():
         of = ", ".join(f"{k}={v}" for k, v in _common(group.members).items())
         told = f"group {number + 1} of {len(plan.groups)}: {len(group.members)} members, {of}"
         console.print(told, markup=False, soft_wrap=True)
-    where.mkdir(exist_ok=True)
+    if hosts.first():
+        where.mkdir(exist_ok=True)
     config, count = _shared(sweep, group.config), len(plan.members)
     places = [Place(path / member_name(m.index, count), m.config) for m in group.members]
     crew = make_crew(config, _members(group.members))
     selection = _selection(sweep, config, where)
     outcome = run_group(config, crew, where, places, console, selection, assess=False)
-    if outcome.stopped_by is None:
+    if outcome.stopped_by is None and hosts.first():
         told = {"updates": outcome.update, "seconds": outcome.seconds}
         run_dir.replace_text(where / FINISHED, json.dumps(told))
     return outcome.stopped_by

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jmarl import hosts
 from jmarl.crew import Crew
+from jmarl.run_dir import keep_lines_until
 from jmarl.selection import exchange, survivors
 
 
@@ -47,6 +49,9 @@ class Pbt:
         )
         crew.copy(source)
         crew.hyper = crew.hyper.replace(**after)
+        if not hosts.first():
+            return
+        keep_lines_until(self.lines, update - 1)  # a resumed sweep may decide it again
         with self.lines.open("a") as file:
             for place in np.flatnonzero(source != np.arange(len(source))):
                 line = {

@@ -95,7 +95,7 @@ def test_a_resumed_sweep_goes_on_as_it_began(sweep_file, tmp_path):
     (folder / "sweep.yaml").write_text(to_yaml(sweep))
     resumed = parse(["--resume", str(folder), "--quiet"])
     assert resumed == sweep.model_copy(update={"resume": folder, "quiet": True})
-    with pytest.raises(ConfigError, match="only quiet, plots, devices can change"):
+    with pytest.raises(ConfigError, match="only quiet, plots, devices, hosts can change"):
         parse(["--resume", str(folder), "--seeds", "9"])
     with pytest.raises(ConfigError, match="goes on as the sweep began"):
         parse([str(sweep_file), "--resume", str(folder)])
