@@ -20,10 +20,11 @@ from jax import lax
 from benchmarks.report import Row, arguments, console, table, write
 from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build, read_preset
-from jmarl.crew import Crew, Members
+from jmarl.crew import Crew
 from jmarl.distributions import make_actions
 from jmarl.envs.base import Env
 from jmarl.evaluation import Episodes
+from jmarl.members import Members
 from jmarl.spaces import Box
 
 CONFIGS = Path(__file__).parent.parent / "configs"

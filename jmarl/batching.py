@@ -6,17 +6,23 @@ from pathlib import Path
 
 import jax
 
-# On a CPU members share caches and cores. Beyond so many worlds in a batch one after the other is
-# faster than side by side (`python -m benchmarks.population`).
-CPU_WORLDS = 256
+# On a CPU batches train a few at once, which fills its cores better than members side by side do.
+# Only where members have few worlds it pays to have some of them share each operation
+# (`python -m benchmarks.population`).
+CPU_WORLDS = 32
 PART_OF_FREE = 0.8  # of the memory that is free may be used
 
 
 def side_by_side(members: int, num_envs: int) -> int:
-    """All on an accelerator. On a CPU as many as fill its caches, in batches of equal size."""
+    """All on an accelerator. On a CPU few, in batches of equal size, and one for every core."""
     if jax.default_backend() != "cpu":
         return members
-    return largest_divisor(members, max(1, CPU_WORLDS // num_envs))
+    return largest_divisor(members, max(1, min(CPU_WORLDS // num_envs, members // cores())))
+
+
+def cores() -> int:
+    """Of this machine, those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def largest_divisor(number: int, limit: int) -> int:

@@ -1,10 +1,11 @@
 """Members in training: batches of one compiled shape, taken in turn. A single run is a crew of
 one, in a batch that has no member axis."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,55 +14,18 @@ from jax.sharding import Mesh
 
 from jmarl import hosts
 from jmarl.algorithms import make_trainer
-from jmarl.batching import fitting, free_bytes, side_by_side
+from jmarl.batching import cores, fitting, free_bytes, side_by_side
 from jmarl.config import Config
 from jmarl.devices import DATA, chosen_devices, make_mesh
 from jmarl.evaluation import Episodes
+from jmarl.members import NO_SCORE, Best, Members, Parameters, Snapshot
 from jmarl.objective import Hyper
 from jmarl.population import Population
 from jmarl.programs import Programs, compile_programs
 from jmarl.trainer import Trainer
 from jmarl.types import State
 
-NO_SCORE = -1e30  # of what was not evaluated
-
-
-class Members(NamedTuple):
-    """Who trains: a seed and hyperparameters each."""
-
-    seeds: tuple[int, ...]
-    hyper: Hyper  # leaves [M], of numpy
-
-    @classmethod
-    def alike(cls, seeds: Sequence[int], hyper: Hyper) -> "Members":
-        return cls(tuple(seeds), jax.tree.map(lambda x: np.full(len(seeds), x), hyper))
-
-
-class Parameters(NamedTuple):
-    """What a policy is played with."""
-
-    params: Any
-    norms: Any
-
-
-class Snapshot(NamedTuple):
-    """All that a crew would go on from."""
-
-    states: State  # [A, …] of those in training; of a run alone without that axis
-    best: Parameters  # [M, …] of all members
-    hyper: Hyper  # [M]
-
-
-@dataclass
-class Best:
-    """What evaluated best so far, of every member; those no longer in training keep theirs."""
-
-    score: np.ndarray  # [M]
-    update: np.ndarray  # [M]
-    parameters: Parameters  # leaves [M, …]
-
-    def of(self, member: int) -> Parameters:
-        return jax.tree.map(lambda x: x[member], self.parameters)
+Result = TypeVar("Result")
 
 
 class Crew:
@@ -114,17 +78,33 @@ class Crew:
         self._split(states)
 
     def advance(self, updates: int) -> list[list[dict[str, jax.Array]]]:
-        """Trains every batch; nothing is waited for. Metrics by batch and update."""
-        told = []
-        for i, ids in enumerate(self._slots()):
+        """Trains every batch. Metrics by batch and update; of a single batch nothing is waited
+        for."""
+        slots = self._slots()
+
+        def train(i: int) -> list[dict[str, jax.Array]]:
             state, metrics = self.batches[i], []
-            hyper = self._placed("hyper", self._hyper(ids))
+            hyper = self._placed("hyper", self._hyper(slots[i]))
             for _ in range(updates):
                 state, seen = self.programs.step(state, hyper)
                 metrics.append(seen)
             self.batches[i] = state
-            told.append(metrics)
-        return told
+            return metrics if len(slots) == 1 else jax.block_until_ready(metrics)
+
+        return self._for_each_batch(train)
+
+    def _for_each_batch(self, work: Callable[[int], Result]) -> list[Result]:
+        """One after the other; on a CPU a few at once, for the step of one batch leaves cores idle
+        most of the time."""
+        count = len(self._slots())
+        threads = min(count, cores()) if self._on_one_cpu() else 1
+        if threads == 1:
+            return [work(i) for i in range(count)]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(work, range(count)))
+
+    def _on_one_cpu(self) -> bool:
+        return jax.default_backend() == "cpu" and self.mesh is None
 
     def read(self, told: list[list[dict[str, jax.Array]]]) -> dict[str, np.ndarray]:
         """Metrics as `[updates, A]`, when they are there."""
@@ -141,15 +121,18 @@ class Crew:
 
     def play(self, parameters: list[Parameters], greedy: bool, fold: int | None = None) -> Episodes:
         """`[A, episodes, …]`, from the same initial states every time; others for each `fold`."""
-        flag, seen = self._placed("everywhere", jnp.asarray(greedy)), []
-        for given, ids in zip(parameters, self._slots(), strict=True):
-            keys = self._keys(ids)[1]
+        flag, slots = self._placed("everywhere", jnp.asarray(greedy)), self._slots()
+
+        def score(i: int) -> Episodes:
+            keys = self._keys(slots[i])[1]
             if fold is not None:
                 again = partial(jax.random.fold_in, data=fold)
                 keys = again(keys) if self.per_batch == 1 else jax.vmap(again)(keys)
+            given = parameters[i]
             keys = self._placed("key", keys)
-            seen.append(self.programs.score(given.params, given.norms, keys, flag))
-        return jax.tree.map(lambda *x: self._in_order(x), *jax.device_get(seen))
+            return jax.device_get(self.programs.score(given.params, given.norms, keys, flag))
+
+        return jax.tree.map(lambda *x: self._in_order(x), *self._for_each_batch(score))
 
     def keep_best(self, scores: np.ndarray, update: int, parameters: list[Parameters]) -> None:
         """Of each member the parameters with the highest score; `scores` `[A]`."""

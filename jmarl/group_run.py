@@ -11,9 +11,10 @@ from rich.console import Console
 
 from jmarl import hosts, run_dir
 from jmarl.config import Config, to_yaml
-from jmarl.crew import Crew, Parameters, Snapshot
+from jmarl.crew import Crew
 from jmarl.errors import ConfigError
 from jmarl.logs import EVALS, Log, read_lines
+from jmarl.members import Parameters, Snapshot
 from jmarl.population import Population
 from jmarl.recording import run_recorded, shapes, start_of
 from jmarl.runner import Entry, Outcome, Selection, Start

@@ -12,9 +12,10 @@ from rich.console import Console
 from jmarl import hosts, run_dir
 from jmarl.checkpoint_names import named_arrays, placed
 from jmarl.config import Config
-from jmarl.crew import Best, Crew, Parameters, Snapshot
+from jmarl.crew import Crew
 from jmarl.errors import ConfigError
 from jmarl.interruption import Interruption
+from jmarl.members import Best, Parameters, Snapshot
 from jmarl.objective import Hyper
 from jmarl.population import Population
 from jmarl.runner import Entry, Outcome, Runner, Selection, Sink, Start

@@ -13,11 +13,12 @@ import numpy as np
 
 from jmarl import hosts
 from jmarl.config import Config
-from jmarl.crew import NO_SCORE, Best, Crew, Parameters, Snapshot
+from jmarl.crew import Crew
 from jmarl.envs.base import EnvSpec
 from jmarl.errors import RunError
 from jmarl.evaluation import Episodes, described
 from jmarl.interruption import Interruption
+from jmarl.members import NO_SCORE, Best, Parameters, Snapshot
 from jmarl.screen import Screen
 from jmarl.stats import bootstrap_interval, iqm
 from jmarl.types import State

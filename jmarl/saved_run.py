@@ -11,10 +11,11 @@ from rich.console import Console
 
 from jmarl import hosts, run_dir
 from jmarl.config import Config, build, read_preset, to_yaml
-from jmarl.crew import Best, Crew, Parameters, Snapshot, make_crew
+from jmarl.crew import Crew, make_crew
 from jmarl.errors import ConfigError
 from jmarl.group_run import Place, run_group
 from jmarl.logs import Log, write_marl_eval
+from jmarl.members import Best, Parameters, Snapshot
 from jmarl.recording import run_recorded
 from jmarl.runner import Entry, Outcome, Start
 from jmarl.stats import summary

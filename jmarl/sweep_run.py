@@ -12,9 +12,10 @@ from rich.console import Console
 
 from jmarl import hosts, run_dir
 from jmarl.config import Config
-from jmarl.crew import Crew, Members, make_crew
+from jmarl.crew import Crew, make_crew
 from jmarl.errors import ConfigError
 from jmarl.group_run import Place, run_group
+from jmarl.members import Members
 from jmarl.objective import Hyper
 from jmarl.runner import Selection
 from jmarl.selection import rung_updates

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jmarl.algorithms import make_trainer
 from jmarl.checkpoint import Checkpoints
 from jmarl.config import Config, build, read_preset
-from jmarl.crew import Parameters
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError, check_choice
 from jmarl.group_run import MEMBER, member_parameters
+from jmarl.members import Parameters
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all

@@ -1,5 +1,6 @@
 """How many members share a program."""
 
+from jmarl import batching
 from jmarl.batching import fitting, free_bytes, largest_divisor, side_by_side
 
 
@@ -10,7 +11,13 @@ def test_batches_are_of_equal_size():
 
 def test_on_a_cpu_large_members_train_one_after_the_other():
     assert side_by_side(16, num_envs=100_000) == 1
-    assert side_by_side(16, num_envs=1) == 16
+    assert side_by_side(1, num_envs=1) == 1
+
+
+def test_of_small_members_some_share_a_program_and_every_core_has_a_batch(monkeypatch):
+    monkeypatch.setattr(batching, "cores", lambda: 2)
+    assert side_by_side(64, num_envs=4) == 8
+    assert side_by_side(6, num_envs=4) == 3
 
 
 def test_a_batch_that_does_not_fit_is_made_smaller():

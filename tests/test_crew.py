@@ -8,7 +8,8 @@ import pytest
 from benchmarks import matrix
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.crew import Crew, Members
+from jmarl.crew import Crew
+from jmarl.members import Members
 
 SEEDS = (7, 3, 5)
 LR = np.array([1e-3, 5e-3, 2e-2])

@@ -9,9 +9,10 @@ from rich.console import Console
 from tiny_runs import configured, digest, go, resumed, told
 
 import jmarl
-from jmarl.crew import Members, make_crew
+from jmarl.crew import make_crew
 from jmarl.errors import ConfigError, RunError
 from jmarl.group_run import Place, run_group
+from jmarl.members import Members
 
 
 @pytest.fixture(scope="module", autouse=True)
