@@ -28,6 +28,7 @@ RUN = {
     "env": "mpe/simple_spread",
     "num_envs": "16",
     "total_steps": str(STEPS),
+    "eval_every": "125",
     "tensorboard": "False",
 }
 

@@ -39,10 +39,12 @@ class Crew:
         per_batch: int = 1,
         limit: int | None = None,
         devices: Sequence[Any] = (),
+        alone: bool = False,
     ) -> None:
         """At most `per_batch` train side by side, fewer if their step would need more than `limit`
-        bytes. They and their worlds are shared out over `devices`, if these are several."""
-        self.devices = devices
+        bytes. They and their worlds are shared out over `devices`, if these are several.
+        `alone`: the only member is a run of its own, not one of a group."""
+        self.devices, self.alone = devices, alone
         self.mesh: Mesh | None = None
         self.trainer, self.population = trainer, Population(trainer)
         self.seeds, self.hyper = members.seeds, members.hyper
@@ -190,7 +192,7 @@ class Crew:
             self.keep_best(np.full(len(self.alive), -np.inf), 0, self.parameters())
         best = self.best
         assert best is not None
-        states = self.batches[0] if len(self.seeds) == 1 else self.states()
+        states = self.batches[0] if self.alone else self.states()
         hyper = jax.tree.map(lambda x: jnp.asarray(x, float), self.hyper)
         states, parameters = hosts.fetched((states, best.parameters), self.mesh)
         about = {
@@ -250,6 +252,7 @@ def _kept(best: Parameters, given: Parameters, ids: jax.Array, better: jax.Array
 def make_crew(config: Config, members: Members | None = None) -> Crew:
     """`members`: the configuration's seeds, unless others are given."""
     trainer, hyper = make_trainer(config)
+    alone = members is None and config.seeds == 1
     if members is None:
         members = Members.alike(range(config.seed, config.seed + config.seeds), hyper)
     count, asked = len(members.seeds), config.members_per_batch
@@ -258,4 +261,4 @@ def make_crew(config: Config, members: Members | None = None) -> Crew:
     shared = (config.num_envs, ppo.num_minibatches, ppo.shuffle)
     devices = chosen_devices(config.devices, size, *shared)
     limit = None if asked else free_bytes()
-    return Crew(trainer, members, config.eval_episodes, size, limit, devices)
+    return Crew(trainer, members, config.eval_episodes, size, limit, devices, alone)

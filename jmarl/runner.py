@@ -147,7 +147,7 @@ class Runner:
         seconds = self.metrics[-1]["seconds"] if self.metrics else start.seconds
         if stopped is None and self.assess:
             self._assess_best(done, seconds)
-        state = crew.batches[0] if len(crew.seeds) == 1 else crew.states()
+        state = crew.batches[0] if crew.alone else crew.states()
         told = (self.metrics, self.evaluations)
         return Outcome(state, done, seconds, *told, stopped, self.failed)
 
@@ -174,7 +174,7 @@ class Runner:
 
     def _about(self, member: Any, update: int) -> Entry:
         about: Entry = {"update": update, "steps": update * self.config.steps_per_update}
-        return about if len(self.crew.seeds) == 1 else {"member": int(member)} | about
+        return about if self.crew.alone else {"member": int(member)} | about
 
     def _look_for_failures(self, before: int, updates: dict[str, np.ndarray]) -> None:
         """A run alone stops. Of several members one that fails is told of and counts no more; when
@@ -219,7 +219,7 @@ class Runner:
         if update:
             crew.keep_best(scores, update, parameters)
         overall = _overall(entries)
-        if len(crew.seeds) > 1:
+        if not crew.alone:
             overall |= _spread(scores)
         self.evaluations += entries
         self.sink.evaluation(entries, overall)

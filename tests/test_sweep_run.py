@@ -99,6 +99,16 @@ def test_pbt_copies_and_changes(tmp_path):
     ).read_text()
 
 
+def test_a_group_may_have_one_member(tmp_path):
+    """Where only static options differ, each value is a group."""
+    path = tmp_path / "sweep"
+    base = RUN | {"total_updates": 2}
+    swept(path, base=base, grid={"num_envs": [4, 6]})
+    assert last_updates(path) == [2, 2]
+    assert len(list(path.glob("group_*"))) == 2
+    assert jmarl.load_policy(path / "member_001", which="latest").config.num_envs == 6
+
+
 def test_contests_have_no_winner_to_select(tmp_path):
     base = RUN | {"env": "mpe/simple_tag"}
     with pytest.raises(ConfigError, match="teams play against each other"):
