@@ -9,7 +9,7 @@ import jax
 # On a CPU batches train a few at once, which fills its cores better than members side by side do.
 # Only where members have few worlds it pays to have some of them share each operation
 # (`python -m benchmarks.population`).
-CPU_WORLDS = 32
+CPU_WORLDS = 16
 PART_OF_FREE = 0.8  # of the memory that is free may be used
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -83,6 +84,9 @@ def _reason(error: Exception) -> str:
 
 
 def _leave(code: int) -> NoReturn:
+    """The first process last: that it is gone ends the others before they have said why."""
+    if first():
+        time.sleep(1)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

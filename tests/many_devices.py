@@ -14,13 +14,16 @@ from jmarl.config import build
 from jmarl.devices import (
     DATA,
     MEMBER,
+    chosen_devices,
     hyper_sharding,
     make_mesh,
     replicated,
     spread,
     state_sharding,
 )
+from jmarl.errors import ConfigError
 from jmarl.evaluation import play_episodes
+from jmarl.in_memory import train
 from jmarl.population import Population
 
 SHARDS, MEMBERS, UPDATES = 8, 8, 3
@@ -148,7 +151,7 @@ def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count, a
         assert max(one.size for one in before) <= SCALARS * 8
 
 
-@pytest.mark.parametrize("rows", [8, 2, 1])
+@pytest.mark.parametrize("rows", [8, 2])
 def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, population):
     owner, hyper, states, (theirs, their_metrics, _) = population
     mesh = make_mesh(jax.devices(), rows)
@@ -206,3 +209,31 @@ def test_devices_go_to_members_first(members, count, shape):
     mesh = make_mesh(jax.devices()[:count], members)
     assert tuple(mesh.shape.items()) == ((MEMBER, shape[0]), (DATA, shape[1]))
     assert list(mesh.devices.flat) == jax.devices()[:count]
+
+
+def test_seeds_shared_out_over_devices_are_those_of_one():
+    """As a user asks for it: training, evaluation, the best at the end."""
+    asked = {"algorithm": "ippo", "seeds": 2, "members_per_batch": 2, "total_updates": 2}
+    config = build(SMALL | asked | {"compilation_cache": False, "eval_episodes": 4})
+    told = [train(config.model_copy(update={"devices": count})).evaluations for count in (1, 2)]
+    for one, two in zip(*told, strict=True):
+        assert one.keys() == two.keys()
+        for name in one.keys() - {"seconds"}:
+            np.testing.assert_allclose(one[name], two[name], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "members", "worlds", "taken"),
+    [(None, 1, 32, 8), (None, 1, 12, 6), (4, 1, 32, 4), (None, 8, 2, 8), (None, 3, 32, 8)],
+)
+def test_as_many_devices_are_taken_as_share_the_work_evenly(asked, members, worlds, taken):
+    assert len(chosen_devices(asked, members, worlds, 2, "blocks")) == taken
+
+
+@pytest.mark.parametrize(
+    ("asked", "worlds", "words"),
+    [(9, 32, "more than the 8 that jax finds"), (8, 12, "cannot be shared out evenly over 8")],
+)
+def test_devices_that_cannot_share_the_work_are_refused(asked, worlds, words):
+    with pytest.raises(ConfigError, match=words):
+        chosen_devices(asked, 1, worlds, 2, "blocks")
