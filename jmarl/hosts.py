@@ -66,6 +66,11 @@ def _check(hosts: HostsConfig) -> None:
             f"hosts: no {' and no '.join(missing)}; processes find each other by coordinator, "
             "processes and process_id together, or by --hosts.join."
         )
+    if not missing and hosts.process_id >= hosts.processes:  # pyright: ignore
+        raise ConfigError(
+            f"hosts.process_id={hosts.process_id} is not below hosts.processes={hosts.processes}: "
+            "they count from 0."
+        )
     if hosts.coordinator is not None and not hosts.coordinator.rpartition(":")[2].isdecimal():
         raise ConfigError(f"hosts.coordinator={hosts.coordinator!r} is no address:port.")
 
