@@ -60,6 +60,14 @@ class Replay:
         return self.reward.shape[1]
 
     @property
+    def team_names(self) -> list[str]:
+        """By the roles in each, which say more than a team's own name."""
+        return [
+            " + ".join(role.name for role in self.story.roles if role.agents[0] in team.agents)
+            for team in self.teams
+        ]
+
+    @property
     def team_reward(self) -> np.ndarray:
         """[E, T+1, teams]: summed over the members, up to each state."""
         sums = [self.reward[:, :, list(team.agents)].sum(2) for team in self.teams]

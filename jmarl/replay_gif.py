@@ -61,7 +61,7 @@ def arranged(replay: Replay, episodes: Sequence[int]) -> Layout:
     side = next(pixels for most, pixels in SIDES.items() if count <= most)
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    row = side + (4 if count == 1 else 2) * LINE + MARGIN / 2
+    row = side + (_most_lines(replay, episodes[0], side) if count == 1 else 2) * LINE + MARGIN
     top = MARGIN + TITLE * LINE_HEIGHT + MARGIN / 2
     width = MARGIN + columns * (side + MARGIN)
     scenes = tuple(
@@ -78,6 +78,17 @@ def arranged(replay: Replay, episodes: Sequence[int]) -> Layout:
     return Layout(width, math.ceil(legend_top + lines * LINE + MARGIN), scenes, legend_top)
 
 
+def _words(replay: Replay, episode: int, story: Told, state: int, width: float) -> list[str]:
+    """Under a single episode."""
+    paid = wrapped(f"reward so far: {_paid(replay, episode, state)}", BODY, width)
+    return paid + wrapped(story.lines[state], BODY, width)
+
+
+def _most_lines(replay: Replay, episode: int, width: float) -> int:
+    story, states = told(replay, episode), range(replay.steps + 1)
+    return max(len(_words(replay, episode, story, state, width)) for state in states)
+
+
 def _frame(
     replay: Replay, episodes: Sequence[int], layout: Layout, stories: Sequence[Told], state: int
 ) -> Pen:
@@ -87,9 +98,9 @@ def _frame(
     pen.text((layout.width - MARGIN, MARGIN), step, TITLE, INK, anchor="ra")
     for episode, scene, story in zip(episodes, layout.scenes, stories, strict=True):
         draw_scene(pen, Shot(replay, episode, state, scene))
-        lines = wrapped(f"reward so far: {_paid(replay, episode, state)}", BODY, scene.side)
+        lines = [f"episode {episode + 1}, reward so far", _paid(replay, episode, state)]
         if len(episodes) == 1:
-            lines += wrapped(story.lines[state], BODY, scene.side)
+            lines = _words(replay, episode, story, state, scene.side)
         for i, line in enumerate(lines):
             pen.text((scene.left, scene.top + scene.side + 5 + i * LINE), line, BODY, INK)
     _draw_legend(pen, replay, layout)
@@ -100,7 +111,7 @@ def _paid(replay: Replay, episode: int, state: int) -> str:
     sums = replay.team_reward[episode, state]
     if len(sums) == 1:
         return f"{sums[0]:.1f}"
-    parts = (f"{team.name} {paid:.1f}" for team, paid in zip(replay.teams, sums, strict=True))
+    parts = (f"{name} {paid:.1f}" for name, paid in zip(replay.team_names, sums, strict=True))
     return ", ".join(parts)
 
 

@@ -57,7 +57,10 @@ def described(replay: Replay, title: str, about: str) -> dict[str, Any]:
             {"about": target.about, "role": _ring_role(replay, target.agents)}
             for target in story.targets
         ],
-        "teams": [{"name": team.name, "agents": team.agents} for team in replay.teams],
+        "teams": [
+            {"name": name, "agents": team.agents}
+            for name, team in zip(replay.team_names, replay.teams, strict=True)
+        ],
         "agents": [
             {
                 "name": agent.name,

@@ -10,6 +10,7 @@ SHARP = 3  # drawn this many times larger, then shrunk: edges become smooth
 LINE_HEIGHT = 1.3  # of the text's size
 BLENDS = (0.25, 0.5, 0.75)
 PALETTE = 256
+NEAR = 8  # levels: Pillow matches no finer than 4, and would take an edge's colour for a plain one
 
 Point = tuple[float, float]
 
@@ -50,9 +51,19 @@ class Pen:
         spread = tuple(SHARP * v for v in (x, y, x + width, y + height))
         self._draw.rounded_rectangle(spread, rounding * SHARP, fill, edge, SHARP)
 
-    def text(self, at: Point, words: str, size: int, colour: str, anchor: str = "la") -> None:
-        place = (at[0] * SHARP, at[1] * SHARP)
-        self._draw.text(place, words, colour, _font(size), anchor)
+    def text(
+        self,
+        at: Point,
+        words: str,
+        size: int,
+        colour: str,
+        anchor: str = "la",
+        halo: str | None = None,
+    ) -> None:
+        """A halo keeps words legible on whatever is under them."""
+        place, stroke = (at[0] * SHARP, at[1] * SHARP), SHARP if halo else 0
+        font = _font(size)
+        self._draw.text(place, words, colour, font, anchor, stroke_width=stroke, stroke_fill=halo)
 
     def finished(self) -> Image.Image:
         return self._image.reduce(SHARP)
@@ -79,12 +90,19 @@ def mixed(one: str, other: str, share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in levels)
 
 
+def _apart(one: Sequence[int], other: Sequence[int]) -> int:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
 def few_colours(frames: Iterable[Image.Image], colours: Sequence[str]) -> list[Image.Image]:
     """Frames over one palette: these colours exactly, and what smooth edges between two of them
     are made of."""
     pairs = itertools.combinations(dict.fromkeys(colours), 2)
     edges = [mixed(one, other, share) for one, other in pairs for share in BLENDS]
-    entries = list(dict.fromkeys([*colours, *edges]))[:PALETTE]
+    entries = [ImageColor.getrgb(colour) for colour in dict.fromkeys(colours)]
+    for colour in map(ImageColor.getrgb, edges):
+        if all(_apart(colour, entry) >= NEAR for entry in entries):
+            entries.append(colour)
     palette = Image.new("P", (1, 1))
-    palette.putpalette([level for entry in entries for level in ImageColor.getrgb(entry)])
+    palette.putpalette([level for entry in entries[:PALETTE] for level in entry])
     return [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]

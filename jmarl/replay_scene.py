@@ -91,7 +91,8 @@ def _landmarks(pen: Pen, shot: Shot) -> None:
     for thing in replay.story.things:  # in the order of drawing
         for place, landmark in zip(places, replay.cast.landmarks, strict=True):
             if landmark.kind == thing.kind:
-                pen.disc(scene.at(place), scene.length(landmark.radius), thing.colour)
+                edge = mixed(thing.colour, INK, 0.25)
+                pen.disc(scene.at(place), scene.length(landmark.radius), thing.colour, edge)
 
 
 def _trail(pen: Pen, shot: Shot, agent: int) -> None:
@@ -124,7 +125,7 @@ def _outlines(pen: Pen, shot: Shot) -> None:
         if landmark.radius < largest:
             pen.disc((x, y), radius + 0.5, None, PAPER, 1)
         if i < len(letters):
-            pen.text((x, y - radius - RING), letters[i], SMALL, INK, anchor="md")
+            pen.text((x, y - radius - RING), letters[i], SMALL, INK, "md", PAPER)
 
 
 def _rings(pen: Pen, shot: Shot) -> None:
@@ -145,7 +146,7 @@ def _names(pen: Pen, shot: Shot) -> None:
         if len(role.agents) == 1 and len(shot.replay.cast.agents) > 1:
             (agent,) = role.agents
             x, y = shot.middle(agent)
-            pen.text((x, y + shot.radius(agent) + 2), role.name, SMALL, INK, anchor="ma")
+            pen.text((x, y + shot.radius(agent) + 2), role.name, SMALL, INK, "ma", PAPER)
 
 
 def _bubble(pen: Pen, scene: Scene, at: Point, radius: float, word: int | list[float]) -> None:
