@@ -10,6 +10,7 @@ from PIL import Image
 from jmarl.replay import Replay
 from jmarl.replay_pen import LINE_HEIGHT, Pen, Point, few_colours, wrapped
 from jmarl.replay_scene import (
+    CAUGHT,
     INK,
     PAPER,
     SMALL,
@@ -19,7 +20,7 @@ from jmarl.replay_scene import (
     draw_scene,
     ring_colour,
 )
-from jmarl.replay_told import Told, told
+from jmarl.replay_told import HUNTS, Told, told
 
 MARGIN = 12
 INDENT = 26  # of the legend's words after its symbols
@@ -97,7 +98,8 @@ def _frame(
     step = f"step {state} of {replay.steps}"
     pen.text((layout.width - MARGIN, MARGIN), step, TITLE, INK, anchor="ra")
     for episode, scene, story in zip(episodes, layout.scenes, stories, strict=True):
-        draw_scene(pen, Shot(replay, episode, state, scene))
+        caught = story.caught[state] if story.caught else ()
+        draw_scene(pen, Shot(replay, episode, state, scene, caught))
         lines = [f"episode {episode + 1}, reward so far", _paid(replay, episode, state)]
         if len(episodes) == 1:
             lines = _words(replay, episode, story, state, scene.side)
@@ -130,6 +132,8 @@ def _legend(replay: Replay, width: float) -> list[tuple[str, list[str]]]:
         entry(f"disc {thing.colour}", f"{thing.kind}: {thing.about}")
     for target in story.targets:
         entry(f"ring {ring_colour(replay, target.agents)}", target.about)
+    if replay.scenario in HUNTS:
+        entry(f"ring {CAUGHT}", "prey that is being caught")
     if any(agent.moves for agent in replay.cast.agents):
         entry("heading", "where an agent is heading, longer if fast; behind it, where it was")
     if replay.cast.speakers:

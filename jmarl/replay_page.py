@@ -10,7 +10,7 @@ import numpy as np
 
 from jmarl.errors import ConfigError
 from jmarl.replay import Replay
-from jmarl.replay_told import target_of, told
+from jmarl.replay_told import HUNTS, target_of, told
 
 DIGITS = 3  # of positions; a pixel is more than 0.002
 LIMIT = 1_000_000  # bytes
@@ -72,6 +72,7 @@ def described(replay: Replay, title: str, about: str) -> dict[str, Any]:
         ],
         "landmarks": [{"kind": mark.kind, "radius": mark.radius} for mark in cast.landmarks],
         "letters": story.letters,
+        "hunt": replay.scenario in HUNTS,
         "speakers": cast.speakers,
         "episodes": [_episode(replay, e) for e in range(replay.episodes)],
     }
@@ -97,6 +98,7 @@ def _episode(replay: Replay, e: int) -> dict[str, Any]:
         "targets": [target_of(replay, e, target.goal) for target in replay.story.targets],
         "lines": words.lines,
         "events": words.events,
+        "caught": words.caught,
     }
 
 

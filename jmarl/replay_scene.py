@@ -10,7 +10,8 @@ from jmarl.replay import Replay
 from jmarl.replay_pen import Pen, Point, mixed, text_width
 from jmarl.replay_told import target_of
 
-PAPER, FIELD, RULE, INK, GOAL = "#ffffff", "#f1f3f5", "#c9ced6", "#1f2937", "#e6a700"
+PAPER, FIELD, RULE, INK = "#ffffff", "#f1f3f5", "#c9ced6", "#1f2937"
+GOAL, CAUGHT = "#e6a700", "#d4002a"
 SMALL = 11  # size of text within the scene
 HEADING = 0.12  # seconds of travel that an agent's line shows
 REST = 1e-3  # slower than this is standing still
@@ -42,6 +43,7 @@ class Shot(NamedTuple):
     episode: int
     state: int
     scene: Scene
+    caught: tuple[int, ...] = ()  # agents that are touched by their hunters
 
     def pos(self, agent: int) -> np.ndarray:
         return self.replay.pos[self.episode, self.state, agent]
@@ -56,7 +58,7 @@ class Shot(NamedTuple):
 def colours(replay: Replay) -> list[str]:
     """All that a scene is drawn in, but for smooth edges."""
     own = [look.colour for look in (*replay.story.roles, *replay.story.things)]
-    return [PAPER, INK, FIELD, RULE, GOAL, *own]
+    return [PAPER, INK, FIELD, RULE, GOAL, CAUGHT, *own]
 
 
 def ring_colour(replay: Replay, agents: Sequence[int]) -> str:
@@ -78,6 +80,8 @@ def draw_scene(pen: Pen, shot: Shot) -> None:
         _agent(pen, shot, agent)
     _outlines(pen, shot)
     _rings(pen, shot)
+    for agent in shot.caught:
+        pen.disc(shot.middle(agent), shot.radius(agent) + RING, None, CAUGHT, 2.5)
     _names(pen, shot)
     for speaker, agent in enumerate(shot.replay.cast.speakers):
         word = shot.replay.word(shot.episode, shot.state, speaker)

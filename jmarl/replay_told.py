@@ -7,6 +7,8 @@ import numpy as np
 
 from jmarl.replay import Replay
 
+HUNTS = ("simple_tag", "simple_world_comm")  # worlds in which touching prey scores
+
 
 class Event(NamedTuple):
     state: int
@@ -16,6 +18,7 @@ class Event(NamedTuple):
 class Told(NamedTuple):
     lines: list[str]  # [T+1]
     events: list[Event]
+    caught: tuple[tuple[int, ...], ...] = ()  # [T+1] prey that are touched, where that scores
 
 
 def told(replay: Replay, episode: int) -> Told:
@@ -82,7 +85,8 @@ def _hunt(replay: Replay, episode: int) -> Told:
         events += [
             Event(t, f"{cast.agents[prey[p]].name} finds food") for t, p, _ in _beginnings(eaten)
         ]
-    return Told(lines, sorted(events))
+    now = tuple(tuple(prey[p] for p in np.flatnonzero(touch.any(0))) for touch in caught)
+    return Told(lines, sorted(events), now)
 
 
 def _touches(
@@ -148,7 +152,6 @@ TELLERS: dict[str, Callable[[Replay, int], Told]] = {
     "simple_spread": _cover,
     "simple_adversary": _race,
     "simple_push": _race,
-    "simple_tag": _hunt,
-    "simple_world_comm": _hunt,
     "simple_crypto": _secret,
+    **dict.fromkeys(HUNTS, _hunt),
 }

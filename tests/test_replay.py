@@ -161,6 +161,11 @@ def test_captures_are_counted_as_they_are_paid():
     counts = [re.search(r"caught (.*)", line)[1] for line in words.lines]
     assert counts == ["0 times", "0 times", "once", "2 times", "2 times"]
     assert words.events == [(2, "adversary_1 catches agent_0")]
+    assert words.caught == ((), (), (3,), (3,), ())
+    # the scenario itself, with the states as worlds: every touch pays each predator 10
+    scenario = jmarl.make("mpe/simple_tag").scenario
+    worlds = scenario.start(jax.random.key(0), 5).replace(pos=np.moveaxis(replay.pos[0], 0, -1))
+    np.testing.assert_array_equal(scenario.reward(worlds)[0, 1:] / 10, [0, 1, 1, 0])
 
 
 def test_guesses_of_a_secret_are_counted():
