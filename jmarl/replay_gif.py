@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from PIL import Image
@@ -49,11 +49,11 @@ def gif(replay: Replay, episodes: Sequence[int], fps: int) -> bytes:
     return out.getvalue()
 
 
-def frames(replay: Replay, episodes: Sequence[int]) -> list[Image.Image]:
+def frames(replay: Replay, episodes: Sequence[int]) -> Iterator[Image.Image]:
     layout = arranged(replay, episodes)
     stories = [told(replay, episode) for episode in episodes]
-    states = range(replay.steps + 1)
-    return [_frame(replay, episodes, layout, stories, state).finished() for state in states]
+    for state in range(replay.steps + 1):
+        yield _frame(replay, episodes, layout, stories, state).finished()
 
 
 def arranged(replay: Replay, episodes: Sequence[int]) -> Layout:
