@@ -46,8 +46,9 @@ def test_wheel_holds_every_module(tmp_path):
     assert built.returncode == 0, built.stderr
     (wheel,) = tmp_path.glob("jmarl-*.whl")
     listing = run(sys.executable, "-m", "zipfile", "-l", str(wheel)).stdout
-    for module in (ROOT / "jmarl").rglob("*.py"):
-        assert str(module.relative_to(ROOT)) in listing
+    shipped = [path for kind in ("*.py", "*.html") for path in (ROOT / "jmarl").rglob(kind)]
+    for path in shipped:
+        assert str(path.relative_to(ROOT)) in listing
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Episodes of a policy in particle worlds, step by step: what pictures of it are made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jmarl.envs.base import Team
+from jmarl.envs.mpe.env import Mpe
+from jmarl.envs.mpe.world import Cast, World
+from jmarl.errors import ConfigError
+from jmarl.normalize import Normalisers
+from jmarl.policies import Group
+from jmarl.replay_story import Story, story_of
+from jmarl.rollout import act_all, perceive
+from jmarl.trained import TrainedPolicy
+
+MIN_REACH = 1.15  # worlds begin within ±1
+SILENCE = 1e-6  # a speaker all of whose numbers are below has said nothing
+
+
+class Played(NamedTuple):
+    """T steps of all worlds; worlds lie on the last axis of `first` and `after`."""
+
+    first: World
+    after: World  # [T, …]
+    action: jax.Array  # [T, E, N, …]
+    reward: jax.Array  # [T, E, N]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """E episodes of T steps, so of T + 1 states: `reward[:, t]` was paid for reaching state t + 1,
+    and `message[:, t + 1]` was said on the way there."""
+
+    env: str
+    algorithm: str
+    scenario: str
+    cast: Cast  # names, teams, sizes; who moves, who speaks; kinds of landmarks
+    teams: tuple[Team, ...]
+    story: Story  # roles, colours, aims
+    pos: np.ndarray  # [E, T+1, N, 2]
+    vel: np.ndarray  # [E, T+1, N, 2]
+    landmarks: np.ndarray  # [E, L, 2]; they stay
+    message: np.ndarray  # [E, T+1, speakers, C]
+    goal: np.ndarray  # [E, G]
+    action: np.ndarray  # [E, T, N, …] as the policy chose
+    reward: np.ndarray  # [E, T, N]
+
+    @property
+    def episodes(self) -> int:
+        return self.pos.shape[0]
+
+    @property
+    def steps(self) -> int:
+        return self.reward.shape[1]
+
+    @property
+    def team_names(self) -> list[str]:
+        """By the roles in each, which say more than a team's own name."""
+        return [
+            " + ".join(role.name for role in self.story.roles if role.agents[0] in team.agents)
+            for team in self.teams
+        ]
+
+    @property
+    def team_reward(self) -> np.ndarray:
+        """[E, T+1, teams]: summed over the members, up to each state."""
+        sums = [self.reward[:, :, list(team.agents)].sum(2) for team in self.teams]
+        so_far = np.stack(sums, 2).cumsum(1)
+        return np.concatenate([np.zeros_like(so_far[:, :1]), so_far], axis=1)
+
+    def reach(self, episode: int) -> float:
+        """Half the side of the square that holds all discs in every state."""
+        agents = np.abs(self.pos[episode]) + self.cast.radius[:, None]
+        sizes = np.array([landmark.radius for landmark in self.cast.landmarks])
+        landmarks = np.abs(self.landmarks[episode]) + sizes[:, None]
+        return float(max(MIN_REACH, agents.max(), landmarks.max(initial=0.0)))
+
+    def word(self, episode: int, state: int, speaker: int) -> int | list[float] | None:
+        """What the speaker last said: a word's number, several strengths, or nothing."""
+        said = self.message[episode, state, speaker]
+        if np.abs(said).max() < SILENCE:
+            return None
+        if said.max() == 1 and said.sum() == 1:
+            return int(said.argmax())
+        return [round(float(strength), 2) for strength in said]
+
+
+def record(policy: TrainedPolicy, key: jax.Array, episodes: int, greedy: bool = True) -> Replay:
+    """The episodes that `play_episodes` plays from the same key, in full."""
+    env = policy.env
+    if not isinstance(env, Mpe):
+        raise ConfigError(f"{policy.spec.name} cannot be drawn; only the native mpe/… worlds can.")
+
+    @jax.jit
+    def play(params: Any, norms: Normalisers, key: jax.Array, greedy: jax.Array) -> Played:
+        return play_steps(env, policy.groups, params, norms, key, episodes, greedy)
+
+    played = jax.device_get(play(policy.params, policy.norms, key, jnp.asarray(greedy)))
+    return gathered(env, played, policy.config.algorithm)
+
+
+def play_steps(
+    env: Mpe,
+    groups: Sequence[Group],
+    params: Sequence[Any],
+    norms: Normalisers,
+    key: jax.Array,
+    episodes: int,
+    deterministic: bool | jax.Array,
+) -> Played:
+    # a step longer than what is played: otherwise the last state would be the next episode's first
+    longer = replace(env, episode_length=env.episode_length + 1)
+    reset_key, play_key = jax.random.split(key)
+
+    def step(carry: tuple, key: jax.Array) -> tuple:
+        memory, state, timestep = carry
+        act_key, step_key = jax.random.split(key)
+        memory, _, action = act_all(
+            env.spec, groups, params, memory, act_key, perceive(timestep, norms), deterministic
+        )
+        state, timestep = longer.step(step_key, state, action)
+        return (memory, state, timestep), (state.world, action, timestep.reward)
+
+    state, timestep = longer.reset(reset_key, episodes)
+    memory = tuple(group.policy.memory(episodes) for group in groups)
+    keys = jax.random.split(play_key, env.episode_length)
+    _, (after, action, reward) = lax.scan(step, (memory, state, timestep), keys)
+    return Played(state.world, after, action, reward)
+
+
+def gathered(env: Mpe, played: Played, algorithm: str) -> Replay:
+    """From arrays as they are computed to arrays as they are looked at: by episode, then time."""
+    first, after = played.first, played.after
+
+    def over_time(before: Any, later: Any) -> np.ndarray:
+        return np.moveaxis(np.concatenate([np.asarray(before)[None], np.asarray(later)]), -1, 0)
+
+    return Replay(
+        env=env.spec.name,
+        algorithm=algorithm,
+        scenario=env.scenario.name,
+        cast=env.scenario.cast,
+        teams=env.spec.teams,
+        story=story_of(env.scenario),
+        pos=over_time(first.pos, after.pos),
+        vel=over_time(first.vel, after.vel),
+        landmarks=np.moveaxis(np.asarray(first.landmarks), -1, 0),
+        message=over_time(first.message, after.message),
+        goal=np.asarray(first.goal).T,
+        action=np.moveaxis(np.asarray(played.action), 1, 0),
+        reward=np.moveaxis(np.asarray(played.reward), 1, 0),
+    )

@@ -1,0 +1,108 @@
+"""Drawing with Pillow: smooth edges, text that is wrapped, few colours."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+SHARP = 3  # drawn this many times larger, then shrunk: edges become smooth
+LINE_HEIGHT = 1.3  # of the text's size
+BLENDS = (0.25, 0.5, 0.75)
+PALETTE = 256
+NEAR = 8  # levels: Pillow matches no finer than 4, and would take an edge's colour for a plain one
+
+Point = tuple[float, float]
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size * SHARP)
+
+
+class Pen:
+    """All lengths are pixels of the finished picture."""
+
+    def __init__(self, width: int, height: int, paper: str) -> None:
+        self._image = Image.new("RGB", (width * SHARP, height * SHARP), paper)
+        self._draw = ImageDraw.Draw(self._image)
+
+    def disc(
+        self, at: Point, radius: float, fill: str | None, edge: str | None = None, width: float = 1
+    ) -> None:
+        """The edge lies within the radius."""
+        x, y, r = at[0] * SHARP, at[1] * SHARP, radius * SHARP
+        box = (x - r, y - r, x + r, y + r)
+        self._draw.ellipse(box, fill, edge, round(width * SHARP) if edge else 0)
+
+    def line(self, start: Point, end: Point, colour: str, width: float) -> None:
+        ends = [tuple(SHARP * x for x in point) for point in (start, end)]
+        self._draw.line(ends, colour, round(width * SHARP))  # pyright: ignore[reportArgumentType]
+
+    def box(
+        self,
+        corner: Point,
+        size: Point,
+        fill: str | None,
+        edge: str | None = None,
+        rounding: float = 0,
+    ) -> None:
+        (x, y), (width, height) = corner, size
+        spread = tuple(SHARP * v for v in (x, y, x + width, y + height))
+        self._draw.rounded_rectangle(spread, rounding * SHARP, fill, edge, SHARP)
+
+    def text(
+        self,
+        at: Point,
+        words: str,
+        size: int,
+        colour: str,
+        anchor: str = "la",
+        halo: str | None = None,
+    ) -> None:
+        """A halo keeps words legible on whatever is under them."""
+        place, stroke = (at[0] * SHARP, at[1] * SHARP), SHARP if halo else 0
+        font = _font(size)
+        self._draw.text(place, words, colour, font, anchor, stroke_width=stroke, stroke_fill=halo)
+
+    def finished(self) -> Image.Image:
+        return self._image.reduce(SHARP)
+
+
+def text_width(words: str, size: int) -> float:
+    return _font(size).getlength(words) / SHARP
+
+
+def wrapped(words: str, size: int, width: float) -> list[str]:
+    """Lines no wider than `width`, unless a single word is."""
+    lines: list[str] = []
+    for word in words.split():
+        if lines and text_width(f"{lines[-1]} {word}", size) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def mixed(one: str, other: str, share: float) -> str:
+    """A colour that is `share` of the way to the other."""
+    levels = zip(ImageColor.getrgb(one), ImageColor.getrgb(other), strict=True)
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in levels)
+
+
+def _apart(one: Sequence[int], other: Sequence[int]) -> int:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def few_colours(frames: Iterable[Image.Image], colours: Sequence[str]) -> list[Image.Image]:
+    """Frames over one palette: these colours exactly, and what smooth edges between two of them
+    are made of."""
+    pairs = itertools.combinations(dict.fromkeys(colours), 2)
+    edges = [mixed(one, other, share) for one, other in pairs for share in BLENDS]
+    entries = [ImageColor.getrgb(colour) for colour in dict.fromkeys(colours)]
+    for colour in map(ImageColor.getrgb, edges):
+        if all(_apart(colour, entry) >= NEAR for entry in entries):
+            entries.append(colour)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([level for entry in entries[:PALETTE] for level in entry])
+    return [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
