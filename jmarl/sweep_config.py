@@ -15,11 +15,14 @@ from jmarl.sweep_names import SHORT, WORLD, flat, limit, shown, traced
 from jmarl.sweep_values import WAYS, with_numbers
 
 SAVED = "sweep.yaml"  # in a sweep's directory
-PLACES = ("run_dir", "resume")  # of runs; a sweep has its own
+OWN = ("run_dir", "resume", "seeds", "members_per_batch", "devices")  # of runs; a sweep has others
 UNSWEPT = {
     "seed": "members have seeds anyway: say how many with seeds",
     "run_dir": "members have directories of their own in sweep_dir",
     "resume": "the sweep is resumed as a whole, with --resume DIR",
+    **dict.fromkeys(
+        ("seeds", "members_per_batch", "devices"), "it is an option of the sweep as a whole"
+    ),
     **dict.fromkeys(
         ("quiet", "tensorboard", "wandb", "compilation_cache"), "it does not change what is learned"
     ),
@@ -198,7 +201,7 @@ def build(values: Mapping[str, Any]) -> SweepConfig:
 
 
 def _with_preset(preset: Any, base: dict[str, Any]) -> dict[str, Any]:
-    for name in PLACES:
+    for name in OWN:
         if name in base:
             raise ConfigError(f"base cannot have {name}: {UNSWEPT[name]}.")
     if preset is None:
@@ -206,7 +209,7 @@ def _with_preset(preset: Any, base: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(preset, str | Path):
         raise ConfigError(f"preset={preset!r} is not a path.")
     below = flat(read_preset(Path(preset)), f"preset {str(preset)!r}")
-    return {name: value for name, value in below.items() if name not in PLACES} | base
+    return {name: value for name, value in below.items() if name not in OWN} | base
 
 
 def _listed(name: str, tried: Any) -> tuple[Any, ...]:

@@ -110,6 +110,8 @@ GRID = {"lr": [1e-3, 2e-3]}
     ("values", "words"),
     [
         ({"gird": GRID}, "unknown option 'gird': did you mean 'grid'?"),
+        ({"grid": GRID, "base": {"seeds": 3}}, "base cannot have seeds: it is an option of the"),
+        ({"grid": {"devices": [1, 2]}}, "devices cannot be swept: it is an option of the sweep"),
         ({"grid": GRID, "total_steps": 5}, "'total_steps' is an option of runs"),
         ({"grid": GRID, "ppo": {"lr": 1}}, "'ppo' is an option of runs"),
         ({"grid": {"gama": [1]}}, "unknown option 'gama': did you mean 'gamma'?"),
