@@ -9,7 +9,7 @@ import jax.numpy as jnp
 def named_arrays(state: Any) -> dict[str, jax.Array]:
     """Leaves by their path; random keys as the numbers they are made of, empty ones left out."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {_name(path): _plain(leaf) for path, leaf in leaves if leaf.size}
+    return {_name(path): plain(leaf) for path, leaf in leaves if leaf.size}
 
 
 def placed(like: Any, arrays: dict[str, Any]) -> Any:
@@ -19,7 +19,7 @@ def placed(like: Any, arrays: dict[str, Any]) -> Any:
         if not leaf.size:
             return jnp.zeros(leaf.shape, leaf.dtype)
         array = arrays[_name(path)]
-        return jax.random.wrap_key_data(array) if _is_key(leaf) else array
+        return jax.random.wrap_key_data(array) if is_key(leaf) else array
 
     return jax.tree_util.tree_map_with_path(place, like)
 
@@ -28,12 +28,13 @@ def _name(path: Any) -> str:
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
-def _is_key(leaf: Any) -> bool:
+def is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> Any:
-    if not _is_key(leaf):
+def plain(leaf: Any) -> Any:
+    """Random keys as the numbers they are made of."""
+    if not is_key(leaf):
         return leaf
     if isinstance(leaf, jax.ShapeDtypeStruct):
         return jax.eval_shape(jax.random.key_data, leaf)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from jmarl.cli import read_run_command
+from jmarl.cli import read_run_command, refusals
 from jmarl.errors import ConfigError
 
 
@@ -89,14 +89,11 @@ def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
 
 def main() -> None:
     console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    try:
+    with refusals(errors):
         given = ["--json-path" if a == "--json" else a for a in sys.argv[1:]]
         run, options = read_run_command(Options, "python -m jmarl.evaluate RUN", given)
         with console.status(f"playing {options.episodes} episodes, greedy and sampled …"):
             figures, policy = score(run, options)
-    except ConfigError as error:
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(2) from None
     _show(console, figures, options)
     if options.json_path is not None:
         _write(options.json_path, figures, policy.config.algorithm)

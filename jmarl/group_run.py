@@ -65,6 +65,7 @@ class GroupDisk:
     def open(self, start: Start) -> None:
         """Lines of later updates come again; a run that begins anew has none."""
         update = -1 if start.states is None else start.update
+        run_dir.keep_resumed(self.path, self.config)
         self.log = Log(self.path, self.config, update)
         for member, place in enumerate(self.places):
             place.create(self.path, member)

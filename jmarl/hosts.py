@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.console import Console
 
+from jmarl.checkpoint_names import is_key, plain
 from jmarl.cli import refusals
 from jmarl.errors import ConfigError
 from jmarl.sections import HostsConfig
@@ -155,11 +156,9 @@ def fetched(tree: Any, mesh: Mesh | None) -> Any:
         return tree
     assert mesh is not None
     everywhere = NamedSharding(mesh, PartitionSpec())
-    numbers = jax.jit(lambda t: jax.tree.map(_numbers, t), out_shardings=everywhere)(tree)
+    numbers = jax.jit(lambda t: jax.tree.map(plain, t), out_shardings=everywhere)(tree)
     own = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), numbers)
-    return jax.tree.map(
-        lambda x, was: jax.random.wrap_key_data(x) if _is_key(was) else x, own, tree
-    )
+    return jax.tree.map(lambda x, was: jax.random.wrap_key_data(x) if is_key(was) else x, own, tree)
 
 
 def put(tree: Any, shardings: Any) -> Any:
@@ -178,18 +177,10 @@ def put(tree: Any, shardings: Any) -> Any:
 def _put(leaf: Any, aim: NamedSharding) -> jax.Array:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         return jax.jit(lambda x: x, out_shardings=aim)(leaf)
-    if isinstance(leaf, jax.Array) and _is_key(leaf):
+    if isinstance(leaf, jax.Array) and is_key(leaf):
         everywhere = NamedSharding(aim.mesh, PartitionSpec())
         numbers = _put(np.asarray(jax.random.key_data(leaf)), everywhere)
         return jax.jit(jax.random.wrap_key_data, out_shardings=aim)(numbers)
     own = np.asarray(leaf)
     own = own.astype(jax.dtypes.canonicalize_dtype(own.dtype))
     return jax.make_array_from_callback(own.shape, aim, lambda part: own[part])
-
-
-def _numbers(x: jax.Array) -> jax.Array:
-    return jax.random.key_data(x) if _is_key(x) else x
-
-
-def _is_key(x: jax.Array) -> bool:
-    return jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)

@@ -42,6 +42,13 @@ def create(config: Config) -> Path:
     return path
 
 
+def keep_resumed(path: Path, config: Config) -> None:
+    """A run that is resumed may have been given other options: they are its own from now on."""
+    if config.resume is not None:
+        kept = config.model_copy(update={"resume": None, "run_dir": path})
+        replace_text(path / "config.yaml", to_yaml(kept))
+
+
 def free_name(path: Path) -> Path:
     """`path`, numbered if that exists."""
     names = (path.with_name(f"{path.name}-{n}") for n in itertools.count(1))

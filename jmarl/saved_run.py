@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from jmarl import hosts, run_dir
-from jmarl.config import Config, build, read_preset, to_yaml
+from jmarl.config import Config, build, read_preset
 from jmarl.crew import Crew, make_crew
 from jmarl.errors import ConfigError
 from jmarl.group_run import Place, run_group
@@ -76,6 +76,7 @@ class Disk:
 
     def open(self, start: Start) -> None:
         """Lines of later updates come again; a run that begins anew has none."""
+        run_dir.keep_resumed(self.path, self.config)
         self.log = Log(self.path, self.config, -1 if start.states is None else start.update)
 
     def metrics(self, entries: list[Entry], overall: Entry) -> None:
@@ -106,18 +107,10 @@ class Disk:
 def run(config: Config, console: Console) -> Finished:
     """Train to the end of the budget, into a new directory or the one that is resumed."""
     crew = make_crew(config)  # refuses what cannot be built: nothing is on disk yet
-    path = Path(os.fsdecode(hosts.from_first(lambda: _directory(config))))
+    made = hosts.from_first(lambda: os.fsencode(config.resume or run_dir.create(config)))
+    path = Path(os.fsdecode(made))
     run_it = _run_seeds if config.seeds > 1 else _run_alone
     return Finished(run_it(config, crew, path, console), path)
-
-
-def _directory(config: Config) -> bytes:
-    if config.resume is None:
-        return os.fsencode(run_dir.create(config))
-    path = config.resume
-    kept = config.model_copy(update={"resume": None, "run_dir": path})
-    run_dir.replace_text(path / "config.yaml", to_yaml(kept))
-    return os.fsencode(path)
 
 
 def _run_alone(config: Config, crew: Crew, path: Path, console: Console) -> Outcome:

@@ -27,3 +27,10 @@ def foreign():
     """The test runs other libraries' code, which broadcasts and reuses keys as it likes."""
     with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture(scope="module")
+def unwatched():
+    """jax's check for reused keys takes every scan under `vmap` for a second use."""
+    with jax.debug_key_reuse(False):
+        yield

@@ -15,11 +15,7 @@ SEEDS = (7, 3, 5)
 LR = np.array([1e-3, 5e-3, 2e-2])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unwatched():
-    """jax's check for reused keys takes every scan under `vmap` for a second use."""
-    with jax.debug_key_reuse(False):
-        yield
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,7 @@ from jmarl.errors import ConfigError, RunError
 from jmarl.group_run import Place, run_group
 from jmarl.members import Members
 
-
-@pytest.fixture(scope="module", autouse=True)
-def unwatched():
-    """jax's check for reused keys takes every scan under `vmap` for a second use."""
-    with jax.debug_key_reuse(False):
-        yield
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,7 @@ from jmarl.population import Population
 M, UPDATES = 3, 3
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unwatched():
-    """jax's check for reused keys takes every scan under `vmap` for a second use."""
-    with jax.debug_key_reuse(False):
-        yield
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 @pytest.fixture(scope="module")

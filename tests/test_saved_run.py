@@ -118,3 +118,13 @@ def test_what_is_not_finite_can_be_left_out(tmp_path):
 def test_a_missing_package_for_curves_is_named_with_its_extra(tmp_path):
     with pytest.raises(ConfigError, match=r'pip install "jmarl\[wandb\]"'):
         go(configured(tmp_path / "x", wandb=True))
+
+
+def test_a_refused_resume_leaves_the_configuration_as_it_was(tmp_path):
+    go(configured(tmp_path / "run", total_updates=1))
+    before = (tmp_path / "run" / "config.yaml").read_text()
+    with pytest.raises(ConfigError, match="has done its 1 updates"):
+        resumed(tmp_path / "run", eval_episodes=9)
+    with run_dir.claimed(tmp_path / "run"), pytest.raises(ConfigError, match="another process"):
+        resumed(tmp_path / "run", total_updates=2)
+    assert (tmp_path / "run" / "config.yaml").read_text() == before

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy as np
 import pytest
 from rich.console import Console
@@ -26,11 +25,7 @@ RUN = {k: v for k, v in TINY.items() if k != "quiet"} | {"algorithm": "ippo", "t
 LR = [1e-3, 5e-3, 1e-2, 2e-2]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unwatched():
-    """jax's check for reused keys takes every scan under `vmap` for a second use."""
-    with jax.debug_key_reuse(False):
-        yield
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 def swept(path, **values):
