@@ -10,6 +10,7 @@ os.environ.setdefault(
 
 import jax
 import pytest
+from browser import browser, open_page  # noqa: F401 (fixtures)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
