@@ -41,7 +41,7 @@ class Run:
     def __init__(self, members: int, worlds: int) -> None:
         trainer, hyper = make_trainer(build(CHOSEN | {"num_envs": worlds // members}))
         mesh, batched = make_mesh(jax.devices(), members), members > 1
-        trainer = replace(trainer, shards=mesh.shape[DATA])
+        trainer = replace(trainer, shards=mesh.shape[DATA], mesh=mesh)
         hyper = jax.tree.map(jnp.asarray, hyper)
         keys = jax.random.key(0)
         owner: Any = trainer

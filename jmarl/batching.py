@@ -10,6 +10,7 @@ import jax
 # Only where members have few worlds it pays to have some of them share each operation
 # (`python -m benchmarks.population`).
 CPU_WORLDS = 16
+CORE_ROWS, CPU_ROWS = 768, 12288
 PART_OF_FREE = 0.8  # of the memory that is free may be used
 
 
@@ -18,6 +19,15 @@ def side_by_side(members: int, num_envs: int) -> int:
     if jax.default_backend() != "cpu":
         return members
     return largest_divisor(members, max(1, min(CPU_WORLDS // num_envs, members // cores())))
+
+
+def rows_at_once(devices: int) -> int | None:
+    """Agents' views that are learned from at a time. Devices that are a CPU's cores look at what
+    their inner caches hold; a CPU as one device at more, for its cores share every operation and
+    have to meet after each. On an accelerator all at once."""
+    if jax.default_backend() != "cpu":
+        return None
+    return CORE_ROWS if devices > 1 else CPU_ROWS
 
 
 def cores() -> int:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jmarl import hosts
 from jmarl.algorithms import make_trainer
-from jmarl.batching import cores, fitting, free_bytes, side_by_side
+from jmarl.batching import cores, fitting, free_bytes, rows_at_once, side_by_side
 from jmarl.config import Config
 from jmarl.devices import DATA, chosen_devices, make_mesh
 from jmarl.evaluation import Episodes
@@ -62,7 +62,8 @@ class Crew:
             trainer, hyper = self.trainer, self._hyper(self.alive[:tried])
             if len(self.devices) > 1:
                 self.mesh = make_mesh(self.devices, tried)
-                trainer = replace(trainer, shards=self.mesh.shape[DATA])
+                trainer = replace(trainer, shards=self.mesh.shape[DATA], mesh=self.mesh)
+            trainer = replace(trainer, piece_rows=rows_at_once(len(self.devices)))
             self.programs = compile_programs(trainer, hyper, self.episodes, tried, self.mesh)
             if self.limit is not None:
                 needed = self.programs.step_bytes

@@ -1,11 +1,11 @@
 """Where a run lies: its members and its worlds, shared out over devices.
 
-Only places are named here. The train step itself knows of one device; given a state that lies on
-several, XLA divides the work and adds the sums that means, moments and gradients need, so that all
-of these are of the whole batch. Pure; `jit` is the caller's:
+Only places are named here. Given a state that lies on several devices, XLA divides the work and
+adds the sums that means and moments need, so that these are of the whole batch. Only gradients
+are divided by hand (`jmarl.parts`). Pure; `jit` is the caller's:
 
     mesh = make_mesh(jax.devices(), members=1)
-    trainer = replace(trainer, shards=mesh.shape[DATA])
+    trainer = replace(trainer, shards=mesh.shape[DATA], mesh=mesh)
     state, everywhere = state_sharding(trainer, mesh), replicated(mesh)
     jax.jit(
         trainer.step,
@@ -30,9 +30,7 @@ from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
 from jmarl.population import Population
 from jmarl.trainer import Trainer
-from jmarl.types import State
-
-MEMBER, DATA = "member", "data"
+from jmarl.types import DATA, MEMBER, State
 
 
 def make_mesh(devices: Sequence[Any], members: int = 1) -> Mesh:

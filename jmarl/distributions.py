@@ -1,4 +1,4 @@
-"""What a policy's last layer means: categorical choices or Gaussians, on distrax.
+"""What a policy's last layer means: categorical choices, or Gaussians on distrax.
 
 Log-probabilities and entropies keep one entry per component, `[…, K]`: per head of a discrete
 choice, per dimension of a continuous one. Whether the PPO ratio is taken per component or of
@@ -6,6 +6,7 @@ their sum is the algorithm's choice. Chance is drawn apart, so that agents who d
 have theirs drawn at once.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jmarl.folds import greatest, total
 from jmarl.spaces import Box, Space
 
 MASKED = -1e10  # not -inf: an impossible choice must not make the entropy's gradient NaN
@@ -42,14 +44,14 @@ def choose(
     mask: jax.Array,
     deterministic: bool | jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """An action, drawn with the given noise or the likeliest, and its log-probability. Without
-    noise a draw is the likeliest, so that one program can do either."""
+    """An action, drawn with the given noise or the likeliest, and its log-probability. Where that
+    is decided only at run time, one program does both."""
     if deterministic is True:
         action = actions.mode(logits, scale, mask)
     else:
-        if deterministic is not False:
-            noise = jnp.where(deterministic, 0.0, noise)
         action = actions.sample(noise, logits, scale, mask)
+        if deterministic is not False:
+            action = jnp.where(deterministic, actions.mode(logits, scale, mask), action)
     return action, actions.log_prob(logits, scale, mask, action)
 
 
@@ -88,9 +90,11 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
     """One categorical choice per head; without heads of its own an action has no last axis."""
     stops = np.cumsum(heads)[:-1]
 
-    def choices(logits: jax.Array, mask: jax.Array) -> list[Any]:
+    def choices(logits: jax.Array, mask: jax.Array) -> list[jax.Array]:
+        """Per head legal logits, `[n, …]`: choices come first, so that what is computed over them
+        is a few long vectors and not many short sums."""
         legal = jnp.where(mask, logits, MASKED)
-        return [distrax.Categorical(logits=part) for part in jnp.split(legal, stops, axis=-1)]
+        return jnp.split(jnp.moveaxis(legal, -1, 0), stops)
 
     def joined(parts: list[jax.Array]) -> jax.Array:
         return jnp.stack(parts, axis=-1) if shape else parts[0]
@@ -99,15 +103,23 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
         return [action[..., k] for k in range(len(heads))] if shape else [action]
 
     def sample(noise: jax.Array, logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
-        """argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
-        disturbed = jnp.where(mask, logits, MASKED) + noise
-        return joined([part.argmax(-1) for part in jnp.split(disturbed, stops, axis=-1)])
+        """The first choice whose probability and those before it add up to more than the noise."""
+        points = jnp.moveaxis(noise, -1, 0)
+        pairs = zip(choices(logits, mask), points, strict=True)
+        return joined([drawn(part, point) for part, point in pairs])
 
     def log_prob(
         logits: jax.Array, scale: jax.Array, mask: jax.Array, action: jax.Array
     ) -> jax.Array:
         pairs = zip(choices(logits, mask), parted(action), strict=True)
-        return jnp.stack([part.log_prob(chosen) for part, chosen in pairs], axis=-1)
+        return jnp.stack([picked(log_softmax(part), chosen) for part, chosen in pairs], axis=-1)
+
+    def entropy(logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
+        parts = [log_softmax(part) for part in choices(logits, mask)]
+        return jnp.stack([-total(jnp.exp(part) * part) for part in parts], axis=-1)
+
+    def mode(logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
+        return joined([part.argmax(0) for part in choices(logits, mask)])
 
     def encode(action: jax.Array) -> jax.Array:
         pairs = zip(parted(action), heads, strict=True)
@@ -115,12 +127,34 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
 
     return Actions(
         components=len(heads),
-        noise=jax.random.gumbel,
+        noise=lambda key, of, dtype: jax.random.uniform(key, (*of[:-1], len(heads)), dtype),
         sample=sample,
-        mode=lambda logits, scale, mask: joined([part.mode() for part in choices(logits, mask)]),
+        mode=mode,
         log_prob=log_prob,
-        entropy=lambda logits, scale, mask: jnp.stack(
-            [part.entropy() for part in choices(logits, mask)], axis=-1
-        ),
+        entropy=entropy,
         encode=encode,
     )
+
+
+# -- choices on the first axis ---------------------------------------------------------------------
+
+
+def log_softmax(logits: jax.Array) -> jax.Array:
+    """`[n, …]`: z - log Σ exp z, over the choices."""
+    centred = logits - jax.lax.stop_gradient(greatest(logits))[None]
+    return centred - jnp.log(total(jnp.exp(centred)))[None]
+
+
+def picked(rows: jax.Array, chosen: jax.Array) -> jax.Array:
+    """`[n, …]`, `[…]` → `[…]`: the chosen one of n, as a sum of selections: the gradient of a
+    gather is a scatter, which is slow."""
+    return total(jnp.stack([jnp.where(chosen == k, row, 0.0) for k, row in enumerate(rows)]))
+
+
+def drawn(logits: jax.Array, point: jax.Array) -> jax.Array:
+    """`[n, …]` → `[…]`: a choice from softmax(logits), by a point that is uniform in [0, 1). What
+    has no probability is never drawn: the point lies below the sum of those that have."""
+    weights = jnp.exp(logits - greatest(logits)[None])
+    below = list(itertools.accumulate(weights))
+    point = point * below[-1]
+    return total(jnp.stack([(point >= edge).astype(jnp.int32) for edge in below]))

@@ -1,5 +1,8 @@
 """Equations of the policy and value losses, elementwise; how they are averaged is separate."""
 
+import math
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -35,22 +38,39 @@ def clip_value(value: jax.Array, old_value: jax.Array, clip_eps: jax.Array | flo
     return old_value + jnp.clip(value - old_value, -clip_eps, clip_eps)
 
 
-def masked_mean(x: jax.Array, mask: jax.Array) -> jax.Array:
+class Counts(NamedTuple):
+    """What means over a batch are divided by. A part of a batch is given the whole's, so that the
+    means over its parts add up to the mean over all."""
+
+    active: jax.Array  # Σ m
+    rows: float
+
+    @classmethod
+    def of(cls, mask: jax.Array) -> "Counts":
+        """`[…, N]`"""
+        return cls(jnp.maximum(mask.sum(), 1e-8), math.prod(mask.shape[:-1]))
+
+
+def masked_mean(x: jax.Array, mask: jax.Array, counts: Counts) -> jax.Array:
     """Σ x·m / Σ m over everything; 0 where nothing counts."""
-    return (x * mask).sum() / jnp.maximum(mask.sum(), 1e-8)
+    return (x * mask).sum() / counts.active
 
 
-def reduce_agents(x: jax.Array, mask: jax.Array, reduction: Reduction) -> jax.Array:
+def reduce_agents(x: jax.Array, mask: jax.Array, counts: Counts, reduction: Reduction) -> jax.Array:
     """`[…, N]` → scalar. `mean`: Σ x·m / Σ m.  `sum`: mean over rows of Σ_agents x·m (XuanCe)."""
     if reduction == "sum":
-        return (x * mask).sum(-1).mean()
-    return masked_mean(x, mask)
+        return (x * mask).sum() / counts.rows
+    return masked_mean(x, mask, counts)
 
 
-def entropy_bonus(entropy: jax.Array, mask: jax.Array, reduction: Reduction) -> jax.Array:
+def entropy_bonus(
+    entropy: jax.Array, mask: jax.Array, counts: Counts, reduction: Reduction
+) -> jax.Array:
     """`[…, N]` → scalar: the mean over active agents. XuanCe, which sums its surrogate over
     agents, takes the mean over all, the inactive with 0."""
-    return (entropy * mask).mean() if reduction == "sum" else masked_mean(entropy, mask)
+    if reduction == "sum":
+        return (entropy * mask).sum() / (counts.rows * mask.shape[-1])
+    return masked_mean(entropy, mask, counts)
 
 
 def normalise_advantage(

@@ -122,7 +122,7 @@ class MatPolicy:
         return *choose(self.actions, noise, logits, scale, seen.action_mask, deterministic), value
 
     def noise(self, key: jax.Array, obs: jax.Array) -> jax.Array:
-        """[N, E, A]: the chance in one decision of all agents."""
+        """[N, E, …]: the chance in one decision of all agents."""
         shape = (self.num_agents, obs.shape[0], self.space.size)
         return self.actions.noise(key, shape, obs.dtype)
 

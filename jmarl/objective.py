@@ -9,6 +9,7 @@ from flax import struct
 
 from jmarl import losses
 from jmarl.choices import AdvantageNorm, Components, Ratio, Reduction, ValueLoss, ValueScaling
+from jmarl.losses import Counts
 from jmarl.normalize import ValueNorm, popart_rescale
 from jmarl.policies import Policy
 from jmarl.types import Batch, Metrics
@@ -47,15 +48,18 @@ class Objective:
 
     def prepare(
         self, policy: Policy, params: Any, value_norm: ValueNorm, batch: Batch
-    ) -> tuple[Any, ValueNorm]:
-        """Before each gradient the value statistics learn of the minibatch's targets; PopArt also
-        rewrites the value head so that its predictions, in the rewards' units, stay."""
+    ) -> tuple[Any, ValueNorm, Batch]:
+        """What a minibatch has to be looked at whole for. Before each gradient the value statistics
+        learn of its targets; PopArt also rewrites the value head so that its predictions, in the
+        rewards' units, stay. Advantages may be normalised over it."""
+        if self.advantage_norm == "minibatch":
+            batch = batch._replace(advantage=self.normalised(batch))
         if self.value_norm == "none":
-            return params, value_norm
+            return params, value_norm, batch
         updated = value_norm.update(batch.target)
         if self.value_norm == "popart":
             params = popart_rescale(params, policy.value_head, value_norm, updated)
-        return params, updated
+        return params, updated, batch
 
     def loss(
         self,
@@ -64,24 +68,15 @@ class Objective:
         params: Any,
         value_norm: ValueNorm,
         batch: Batch,
-        shards: int = 1,
+        counts: Counts,
     ) -> tuple[jax.Array, Metrics]:
-        """L_π - c_H·H + c_V·L_V, and the parts as metrics; means are over all shards."""
-        evaluate = policy.evaluate
-        if shards > 1:
-            # Networks flatten their leading axes: were shards among them, devices would have to
-            # exchange rows first. With a copy of the parameters each, their gradients are summed
-            # once at the end, and not at every step of a GRU.
-            evaluate = jax.vmap(policy.evaluate)
-            params = jax.tree.map(lambda x: jnp.broadcast_to(x[None], (shards, *x.shape)), params)
-        now = evaluate(params, batch.context, batch.perception, batch.action)
-        advantage = batch.advantage
-        if self.advantage_norm == "minibatch":
-            advantage = self.normalised(batch)
-        policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, advantage, hyper)
-        value_loss = self._value_loss(now.value, batch, value_norm, hyper)
+        """L_π - c_H·H + c_V·L_V, and its terms as metrics. Of a part of a minibatch, with the
+        `counts` of the whole, it is that part's share."""
+        now = policy.evaluate(params, batch.context, batch.perception, batch.action)
+        policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, counts, hyper)
+        value_loss = self._value_loss(now.value, batch, counts, value_norm, hyper)
         entropy = now.entropy.sum(-1) if self.entropy == "sum" else now.entropy.mean(-1)
-        entropy = losses.entropy_bonus(entropy, batch.active, self.agent_reduction)
+        entropy = losses.entropy_bonus(entropy, batch.active, counts, self.agent_reduction)
         total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
         metrics = {
             "losses/total_loss": total,
@@ -98,26 +93,33 @@ class Objective:
         )
 
     def _policy_loss(
-        self, log_prob: jax.Array, batch: Batch, advantage: jax.Array, hyper: Hyper
+        self, log_prob: jax.Array, batch: Batch, counts: Counts, hyper: Hyper
     ) -> tuple[jax.Array, Metrics]:
         log_ratio = log_prob - batch.log_prob  # […, N, K]
         if self.ratio == "joint":
             log_ratio = log_ratio.sum(-1, keepdims=True)
         ratio = jnp.exp(log_ratio)
-        surrogate = losses.clipped_surrogate(ratio, advantage[..., None], hyper.clip_eps).sum(-1)
+        advantage = batch.advantage[..., None]
+        surrogate = losses.clipped_surrogate(ratio, advantage, hyper.clip_eps).sum(-1)
         joint = log_ratio.sum(-1)
-        metrics = {
-            "losses/ratio": losses.masked_mean(ratio.mean(-1), batch.active),
-            "losses/approx_kl": losses.masked_mean(losses.approx_kl(joint), batch.active),
-            "losses/old_approx_kl": losses.masked_mean(losses.old_approx_kl(joint), batch.active),
-            "losses/clipfrac": losses.masked_mean(
-                losses.clip_fraction(ratio, hyper.clip_eps).mean(-1), batch.active
-            ),
+        diagnostics = {
+            "losses/ratio": ratio.mean(-1),
+            "losses/approx_kl": losses.approx_kl(joint),
+            "losses/old_approx_kl": losses.old_approx_kl(joint),
+            "losses/clipfrac": losses.clip_fraction(ratio, hyper.clip_eps).mean(-1),
         }
-        return losses.reduce_agents(surrogate, batch.active, self.agent_reduction), metrics
+        metrics = {
+            name: losses.masked_mean(x, batch.active, counts) for name, x in diagnostics.items()
+        }
+        return losses.reduce_agents(surrogate, batch.active, counts, self.agent_reduction), metrics
 
     def _value_loss(
-        self, value: jax.Array, batch: Batch, value_norm: ValueNorm, hyper: Hyper
+        self,
+        value: jax.Array,
+        batch: Batch,
+        counts: Counts,
+        value_norm: ValueNorm,
+        hyper: Hyper,
     ) -> jax.Array:
         target, before = batch.target, batch.value
         if self.value_norm != "none":
@@ -128,7 +130,7 @@ class Objective:
         if self.clip_value:
             clipped = losses.clip_value(value, before, hyper.value_clip_eps)
             loss = losses.clipped_value_loss(loss, self._error(target - clipped, hyper))
-        return losses.masked_mean(loss, batch.active)
+        return losses.masked_mean(loss, batch.active, counts)
 
     def _error(self, error: jax.Array, hyper: Hyper) -> jax.Array:
         if self.value_loss == "huber":

@@ -8,12 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from jmarl import losses
 from jmarl.choices import Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
 from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.parts import Parts, fewest_pieces
 from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
 from jmarl.rollout import perceive, rollout
@@ -46,6 +48,8 @@ class Trainer:
     normalise_obs: bool = False
     normalise_reward: bool = False
     shards: int = 1  # equal parts of the worlds, of which every minibatch has as much
+    mesh: Mesh | None = None  # whose devices have the shards, if there are several
+    piece_rows: int | None = None  # agents' views that are learned from at a time; None: all
     optimiser: optax.GradientTransformation = field(
         default_factory=lambda: optax.scale_by_adam(eps=1e-5)
     )
@@ -173,6 +177,19 @@ class Trainer:
         cut = partial(chunks, length=self.chunk_length)
         return cut(batch) if self._apart == 1 else jax.vmap(cut)(batch)
 
+    def _parts(self, policy: Policy, batch: Batch) -> Parts:
+        """Of each minibatch. What has a memory learns from whole sequences, so its pieces would be
+        of worlds, which are few."""
+        shards = self._apart
+        mesh = self.mesh if shards > 1 else None
+        if jax.tree.leaves(policy.memory(1)):
+            return Parts(shards=shards, mesh=mesh)
+        size = batch.active.size // (self.num_minibatches * shards)
+        length = batch.active.shape[1 if shards > 1 else 0]
+        if self.shuffle == "rows":
+            length = size // batch.active.shape[-1]
+        return Parts(fewest_pieces(length, size, self.piece_rows), shards, mesh)
+
     def _learn(
         self,
         policy: Policy,
@@ -185,12 +202,13 @@ class Trainer:
         step: Callable[[Learner, Batch], Any] = partial(
             gradient_step,
             prepare=partial(self.objective.prepare, policy),
-            loss_fn=partial(self.objective.loss, policy, hyper, shards=self._apart),
+            loss_fn=partial(self.objective.loss, policy, hyper),
             optimiser=self.optimiser,
             lr=lr,
             critic_lr_factor=hyper.critic_lr_factor,
             max_grad_norm=hyper.max_grad_norm,
             clip_apart=self.clip_apart,
+            parts=self._parts(policy, batch),
         )
         target_kl = hyper.target_kl if self.stop_on_kl else None
         return learn(

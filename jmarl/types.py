@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+MEMBER, DATA = "member", "data"  # axes of device meshes: who shares out members, who worlds
+
 
 def float_dtype() -> Any:
     """float32, or float64 under `jax_enable_x64`."""

@@ -9,10 +9,12 @@ import optax
 from jax import lax
 
 from jmarl.choices import Schedule, Shuffle
+from jmarl.losses import Counts
+from jmarl.parts import WHOLE, Parts, sum_of_parts
 from jmarl.types import Batch, Metrics
 
-LossFn = Callable[[Any, Any, Batch], tuple[jax.Array, Metrics]]
-PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any]]
+LossFn = Callable[[Any, Any, Batch, Counts], tuple[jax.Array, Metrics]]
+PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any, Batch]]
 
 
 class Learner(NamedTuple):
@@ -61,10 +63,16 @@ def gradient_step(
     max_grad_norm: jax.Array | float,
     clip_apart: bool = False,
     critic_lr_factor: jax.Array | float = 1.0,
+    parts: Parts = WHOLE,
 ) -> tuple[Learner, Metrics]:
     """θ ← θ - lr·optimiser(clip(∇L)), after the value statistics have seen the batch."""
-    params, value_norm = prepare(learner.params, learner.value_norm, batch)
-    grads, metrics = jax.grad(loss_fn, has_aux=True)(params, value_norm, batch)
+    params, value_norm, batch = prepare(learner.params, learner.value_norm, batch)
+
+    def gradient(part: Batch, params: Any, value_norm: Any, counts: Counts) -> tuple[Any, Metrics]:
+        return jax.grad(loss_fn, has_aux=True)(params, value_norm, part, counts)
+
+    counts = Counts.of(batch.active)
+    grads, metrics = sum_of_parts(gradient, parts, batch, params, value_norm, counts)
     clipped, norm = (clip_parts if clip_apart else clip_by_global_norm)(grads, max_grad_norm)
     updates: Any
     updates, opt_state = optimiser.update(clipped, learner.opt_state, params)

@@ -57,7 +57,8 @@ def trainer_of(algorithm):
 
 def stepped(owner, mesh, state, hyper, batched=False):
     """State and metrics after some updates on the mesh's devices, and the program."""
-    trainer = owner.trainer if batched else owner
+    trainer = dataclasses.replace(owner.trainer if batched else owner, mesh=mesh)
+    owner = Population(trainer) if batched else trainer
     places = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
     outs = places[0], replicated(mesh)
     step = jax.jit(owner.step, in_shardings=places, out_shardings=outs, donate_argnums=0)

@@ -19,9 +19,11 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.devices import DATA, MEMBER, check_shards, make_mesh, state_sharding
 from jmarl.errors import ConfigError
+from jmarl.losses import Counts
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.parts import Parts, sum_of_parts
 from jmarl.spaces import Discrete
 from jmarl.types import Batch, Perception
 from jmarl.update import by_shard, chunks, minibatches
@@ -98,11 +100,17 @@ def test_loss_and_gradient_are_of_all_shards(x64):
     objective, hyper = Objective(advantage_norm="minibatch"), Hyper()
     params, norm = jax.jit(policy.init)(next(keys)), ValueNorm.create().update(batch.target)
 
-    def both(batch, shards):
-        loss = partial(objective.loss, policy, hyper, shards=shards)
-        return jax.jit(jax.grad(loss, has_aux=True))(params, norm, batch)
+    _, _, batch = objective.prepare(policy, params, norm, batch)
+    counts = Counts.of(batch.active)
 
-    whole, apart = both(batch, 1), both(by_shard(batch, SHARDS), SHARDS)
+    def gradient(part):
+        loss = partial(objective.loss, policy, hyper)
+        return jax.grad(loss, has_aux=True)(params, norm, part, counts)
+
+    def summed(batch, shards):
+        return jax.jit(partial(sum_of_parts, gradient, Parts(shards=shards)))(batch)
+
+    whole, apart = summed(batch, 1), summed(by_shard(batch, SHARDS), SHARDS)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, apart)
 
 

@@ -75,9 +75,9 @@ def test_gradient_steps_with_sgd_equal_torch(x64):
     optimiser.step()
     learner, metrics = gradient_step(
         Learner(jnp.asarray(start), optax.identity().init(start), jnp.zeros(())),
-        None,
-        prepare=lambda params, norm, batch: (params + 1.0, norm + 1.0),
-        loss_fn=lambda params, norm, batch: ((params**3).sum() * norm, {"x": norm}),
+        numbered_batch(),
+        prepare=lambda params, norm, batch: (params + 1.0, norm + 1.0, batch),
+        loss_fn=lambda params, norm, batch, counts: ((params**3).sum() * norm, {"x": norm}),
         optimiser=optax.identity(),
         lr=0.1,
         max_grad_norm=5.0,

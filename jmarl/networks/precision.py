@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jmarl.choices import Precision
 
@@ -30,7 +31,46 @@ def softmax(scores: jax.Array, dtype: Any) -> jax.Array:
 
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """Rows `[B, D]` times `[D, F]`, multiplied in x's precision, summed in the kernel's."""
-    return x @ kernel if x.dtype == kernel.dtype else _mixed(x, kernel)
+    return _plain(x, kernel) if x.dtype == kernel.dtype else _mixed(x, kernel)
+
+
+@jax.custom_vjp
+def _plain(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return x @ kernel
+
+
+def _plain_gradient(
+    kept: tuple[jax.Array, jax.Array], grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, kernel = kept
+    return grad @ kernel.T, outer_sum(x, grad)
+
+
+_plain.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _plain_gradient)
+
+
+def outer_sum(x: jax.Array, grad: jax.Array) -> jax.Array:
+    """Σ over rows of xᵀ·g, `[B, D]` and `[B, F]` → `[D, F]`: a kernel's gradient."""
+    return lax.platform_dependent(x, grad, cpu=_outer_sum_on_cpu, default=lambda x, g: x.T @ g)
+
+
+NARROW = 16  # columns
+ROWS_AT_ONCE = 128  # about; a block of them and its product stay in the innermost caches
+
+
+def _outer_sum_on_cpu(x: jax.Array, grad: jax.Array) -> jax.Array:
+    """XLA's product over a long axis that comes first runs on one core, at half of its speed, and
+    at a tenth with few columns on the right. Blocks of rows, turned so that their axis comes last,
+    are a batch of small products that fill all cores: 1.4 to 1.7 times as fast, turning included
+    (64 × 64, 6,000 to 12,000 rows, two cores)."""
+    rows, (wide, narrow) = x.shape[0], (x.shape[1], grad.shape[1])
+    if narrow < NARROW <= wide:
+        return lax.optimization_barrier(grad.T @ x).T
+    block = next((n for n in range(2 * ROWS_AT_ONCE, ROWS_AT_ONCE // 2, -1) if rows % n == 0), rows)
+    if min(wide, narrow) < NARROW or rows < 8 * block:
+        return x.T @ grad
+    turned = lax.optimization_barrier(jnp.swapaxes(x.reshape(-1, block, wide), 1, 2))
+    return (turned @ grad.reshape(-1, block, narrow)).sum(0)
 
 
 @jax.custom_vjp

@@ -11,6 +11,7 @@ import torch
 import torch_core
 import torch_mat
 
+from jmarl.losses import Counts
 from jmarl.mat import MatPolicy
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
@@ -250,10 +251,10 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
     hyper = Hyper(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
     given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
     batch = ours_of(*rows)
-    _, statistics = objective.prepare(Given(), given, ValueNorm.create(), batch)
+    _, statistics, _ = objective.prepare(Given(), given, ValueNorm.create(), batch)
 
     def loss(now):
-        return objective.loss(Given(), hyper, now, statistics, batch)
+        return objective.loss(Given(), hyper, now, statistics, batch, Counts.of(batch.active))
 
     (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
 
@@ -315,7 +316,7 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     )
     objective = Objective(advantage_norm="none", value_norm="none")
     _, metrics = jax.jit(partial(objective.loss, policy, Hyper(clip_eps=0.1)))(
-        params, ValueNorm.create(), batch
+        params, ValueNorm.create(), batch, Counts.of(batch.active)
     )
     close(metrics["losses/policy_loss"], surrogate)
     close(metrics["losses/entropy"], sum(c.entropy() for c in choices).mean())
@@ -337,10 +338,10 @@ def test_gradients_through_the_network(kind, variant, x64):
     hyper, objective = Hyper(clip_eps=0.1, value_clip_eps=0.1), Objective(advantage_norm="none")
 
     ours = ours_of(*rows)
-    _, statistics = objective.prepare(policy, params, ValueNorm.create(), ours)
+    _, statistics, _ = objective.prepare(policy, params, ValueNorm.create(), ours)
 
     def loss(params):
-        return objective.loss(policy, hyper, params, statistics, ours)[0]
+        return objective.loss(policy, hyper, params, statistics, ours, Counts.of(ours.active))[0]
 
     gradient = jax.jit(jax.grad(loss))(params)
     batch = theirs_of(kind, *rows)

@@ -5,7 +5,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from jmarl.envs.mpe.world import Cast, World, fold, touching
+from jmarl.envs.mpe.world import Cast, World, touching
+from jmarl.folds import fold
 
 
 def captures(cast: Cast, world: World, num_adversaries: int) -> jax.Array:

@@ -14,12 +14,12 @@ from jmarl.envs.mpe.world import (
     at_rest,
     distance,
     features,
-    least,
     others,
     pick,
     relative,
 )
 from jmarl.errors import check_int
+from jmarl.folds import least
 
 ADVERSARIES = 1
 

@@ -6,7 +6,15 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jmarl.envs.mpe.world import Agent, Cast, Landmark, World, at_rest, one_hot, total
+from jmarl.envs.mpe.world import (
+    Agent,
+    Cast,
+    Landmark,
+    World,
+    at_rest,
+    one_hot,
+)
+from jmarl.folds import total
 
 WORDS = 4
 SECRETS = 2  # landmarks; secret k and key k are the k-th unit vector

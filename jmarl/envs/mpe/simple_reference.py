@@ -18,9 +18,9 @@ from jmarl.envs.mpe.world import (
     relative,
     root,
     square_norm,
-    total,
 )
 from jmarl.errors import check_float
+from jmarl.folds import total
 
 WORDS = 10
 COLOURS = 3  # landmark k is bright in colour k

@@ -14,15 +14,14 @@ from jmarl.envs.mpe.world import (
     World,
     at_rest,
     features,
-    fold,
     others,
     relative,
     root,
     square_norm,
-    total,
     touching,
 )
 from jmarl.errors import check_float, check_int
+from jmarl.folds import fold, total
 
 MESSAGE_SIZE = 2  # agents are silent, yet mpe2 shows each other's (zero) messages
 

@@ -16,9 +16,9 @@ from jmarl.envs.mpe.world import (
     features,
     others,
     relative,
-    total,
 )
 from jmarl.errors import check_int
+from jmarl.folds import total
 
 
 @dataclass(frozen=True)

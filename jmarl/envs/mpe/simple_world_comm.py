@@ -14,16 +14,14 @@ from jmarl.envs.mpe.world import (
     World,
     at_rest,
     features,
-    fold,
-    least,
     others,
     relative,
     root,
     square_norm,
-    total,
     touching,
 )
 from jmarl.errors import check_int
+from jmarl.folds import fold, least, total
 from jmarl.types import float_dtype
 
 WORDS = 4
