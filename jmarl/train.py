@@ -54,9 +54,10 @@ def main() -> None:
     with refusals(errors):
         config = parse(sys.argv[1:])
         # only now: --help and refusals need no networks
-        from jmarl import hosts
+        from jmarl import cores, hosts
         from jmarl.saved_run import run
 
+        cores.make_devices(config)
         with hosts.joined(config.hosts, errors):
             finished = run(config, console)
             if hosts.first():
