@@ -171,7 +171,7 @@ def test_discs_are_where_the_agents_are(scenario, episodes):
 
 
 def test_an_arrow_points_where_an_agent_pushes():
-    replay = staged("simple", episodes=1, steps=4)
+    replay = staged("simple_spread", episodes=1, steps=4, num_agents=1)
     replay.pos[:], replay.vel[:] = 0.0, 0.0
     replay.landmarks[:] = 0.9
     replay.move[0, :, 0] = WAYS[[1, 2, 3, 4]]
@@ -183,7 +183,8 @@ def test_an_arrow_points_where_an_agent_pushes():
         pixels = picture.convert("L")
 
         def bright(share, right=right, up=up, pixels=pixels):
-            """Along the push: an arrow is wide in front, thin behind; both have white between."""
+            """Beside the middle line, `share` of the radius ahead: the arrow's head is wide enough
+            to cover that, its shaft is not."""
             side = 0.28 * radius
             place = (x + share * radius * right + side * up, y - share * radius * up + side * right)
             return pixels.getpixel(tuple(map(round, place))) > 200
@@ -274,6 +275,6 @@ def test_a_page_asks_nothing_of_the_network():
 
 
 def test_a_page_too_large_is_refused():
-    replay = staged("simple_spread", steps=400, episodes=240)
-    with pytest.raises(ConfigError, match=r"240 episodes would have .* MB"):
+    replay = staged("simple_spread", steps=400, episodes=120)
+    with pytest.raises(ConfigError, match=r"120 episodes would have .* MB"):
         page(replay, "run", "")

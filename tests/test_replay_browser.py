@@ -42,7 +42,8 @@ def wandering(scenario, **options):
     steps = rng.normal(0, 0.05, replay.pos.shape)
     replay.pos[:] = replay.pos[:, :1] * 0.8 + steps.cumsum(1)
     ways = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])
-    replay.move[:] = ways[rng.integers(0, 5, replay.move.shape[:3])]
+    movers = np.array([[agent.moves] for agent in replay.cast.agents])
+    replay.move[:] = ways[rng.integers(0, 5, replay.move.shape[:3])] * movers
     return replay
 
 
