@@ -30,6 +30,7 @@ RUN = {
     "total_steps": str(STEPS),
     "eval_every": "125",
     "tensorboard": "False",
+    "gif": "False",
 }
 
 

@@ -52,6 +52,7 @@ class Config(Section):
     run_dir: Path | None = Field(default=None, description="where results go; None: runs/<name>")
     resume: Path | None = Field(default=None, description="continue the run in this directory")
     tensorboard: bool = Field(default=True, description="write curves for TensorBoard")
+    gif: bool = Field(default=True, description="end with a GIF of the best policy, where drawable")
     wandb: bool = Field(default=False, description="write curves to Weights & Biases")
     quiet: bool = Field(default=False, description="show nothing but the outcome")
     compilation_cache: bool = Field(

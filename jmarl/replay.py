@@ -1,7 +1,7 @@
 """Episodes of a policy in particle worlds, step by step: what pictures of it are made from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -10,16 +10,20 @@ import numpy as np
 from jax import lax
 
 from jmarl.envs.base import Team
+from jmarl.envs.mpe.actions import decode
 from jmarl.envs.mpe.env import Mpe
 from jmarl.envs.mpe.world import Cast, World
 from jmarl.errors import ConfigError
 from jmarl.normalize import Normalisers
-from jmarl.policies import Group
+from jmarl.policies import Group, group_view
+from jmarl.replay_attention import Attention, Watched, attention_of
+from jmarl.replay_attention import gathered as gathered_attention
 from jmarl.replay_story import Story, story_of
 from jmarl.rollout import act_all, perceive
 from jmarl.trained import TrainedPolicy
 
 MIN_REACH = 1.15  # worlds begin within ±1
+QUICK = {"xla_backend_optimization_level": 0}  # what runs once is compiled longer than it runs
 SILENCE = 1e-6  # a speaker all of whose numbers are below has said nothing
 
 
@@ -30,6 +34,8 @@ class Played(NamedTuple):
     after: World  # [T, …]
     action: jax.Array  # [T, E, N, …]
     reward: jax.Array  # [T, E, N]
+    move: jax.Array  # [T, E, N, 2]
+    watched: tuple[Watched, ...]  # of each group, if asked for
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,9 @@ class Replay:
     message: np.ndarray  # [E, T+1, speakers, C]
     goal: np.ndarray  # [E, G]
     action: np.ndarray  # [E, T, N, …] as the policy chose
+    move: np.ndarray  # [E, T, N, 2] where it pushes the agent, each way in [-1, 1]
     reward: np.ndarray  # [E, T, N]
+    attention: tuple[Attention, ...] = ()  # of each transformer
 
     @property
     def episodes(self) -> int:
@@ -91,18 +99,37 @@ class Replay:
         return [round(float(strength), 2) for strength in said]
 
 
-def record(policy: TrainedPolicy, key: jax.Array, episodes: int, greedy: bool = True) -> Replay:
-    """The episodes that `play_episodes` plays from the same key, in full."""
+def record(
+    policy: TrainedPolicy,
+    key: jax.Array,
+    episodes: int,
+    greedy: bool = True,
+    attention: bool = True,
+) -> Replay:
+    """The episodes that `play_episodes` plays from the same key, in full. `attention`: also what
+    transformers attend to."""
     env = policy.env
     if not isinstance(env, Mpe):
         raise ConfigError(f"{policy.spec.name} cannot be drawn; only the native mpe/… worlds can.")
 
-    @jax.jit
-    def play(params: Any, norms: Normalisers, key: jax.Array, greedy: jax.Array) -> Played:
-        return play_steps(env, policy.groups, params, norms, key, episodes, greedy)
+    def play(params: Any, norms: Normalisers, key: jax.Array, greedy: jax.Array) -> tuple:
+        played = play_steps(env, policy.groups, params, norms, key, episodes, greedy, attention)
+        found = [
+            attention_of(group.policy, own, watched)
+            for group, own, watched in zip(policy.groups, params, played.watched, strict=False)
+        ]
+        return played._replace(watched=()), found, [w.context for w in played.watched]
 
-    played = jax.device_get(play(policy.params, policy.norms, key, jnp.asarray(greedy)))
-    return gathered(env, played, policy.config.algorithm)
+    once = jax.jit(play, compiler_options=QUICK)
+    played, found, orders = jax.device_get(
+        once(policy.params, policy.norms, key, jnp.asarray(greedy))
+    )
+    maps = tuple(
+        gathered_attention(group.agents, weights, order)
+        for group, weights, order in zip(policy.groups, found, orders, strict=False)
+        if weights
+    )
+    return gathered(env, played, policy.config.algorithm, maps)
 
 
 def play_steps(
@@ -113,28 +140,36 @@ def play_steps(
     key: jax.Array,
     episodes: int,
     deterministic: bool | jax.Array,
+    watch: bool = False,
 ) -> Played:
-    # a step longer than what is played: otherwise the last state would be the next episode's first
-    longer = replace(env, episode_length=env.episode_length + 1)
     reset_key, play_key = jax.random.split(key)
 
     def step(carry: tuple, key: jax.Array) -> tuple:
         memory, state, timestep = carry
-        act_key, step_key = jax.random.split(key)
-        memory, _, action = act_all(
-            env.spec, groups, params, memory, act_key, perceive(timestep, norms), deterministic
+        act_key, _ = jax.random.split(key)  # as in evaluation, which has a key for resets
+        seen = perceive(timestep, norms)
+        memory, decisions, action = act_all(
+            env.spec, groups, params, memory, act_key, seen, deterministic
         )
-        state, timestep = longer.step(step_key, state, action)
-        return (memory, state, timestep), (state.world, action, timestep.reward)
+        watched = tuple(
+            Watched(group_view(env.spec, group.agents, seen), made.action, made.context)
+            for group, made in zip(groups, decisions, strict=True)
+            if watch
+        )
+        # without a reset: the last state would be the next episode's first
+        state, timestep = env.step_on(state, action)
+        return (memory, state, timestep), (state.world, action, timestep.reward, watched)
 
-    state, timestep = longer.reset(reset_key, episodes)
+    state, timestep = env.reset(reset_key, episodes)
     memory = tuple(group.policy.memory(episodes) for group in groups)
     keys = jax.random.split(play_key, env.episode_length)
-    _, (after, action, reward) = lax.scan(step, (memory, state, timestep), keys)
-    return Played(state.world, after, action, reward)
+    _, (after, action, reward, watched) = lax.scan(step, (memory, state, timestep), keys)
+    return Played(state.world, after, action, reward, moves(env, action), watched)
 
 
-def gathered(env: Mpe, played: Played, algorithm: str) -> Replay:
+def gathered(
+    env: Mpe, played: Played, algorithm: str, attention: tuple[Attention, ...] = ()
+) -> Replay:
     """From arrays as they are computed to arrays as they are looked at: by episode, then time."""
     first, after = played.first, played.after
 
@@ -154,5 +189,19 @@ def gathered(env: Mpe, played: Played, algorithm: str) -> Replay:
         message=over_time(first.message, after.message),
         goal=np.asarray(first.goal).T,
         action=np.moveaxis(np.asarray(played.action), 1, 0),
+        move=np.moveaxis(np.asarray(played.move), 1, 0),
         reward=np.moveaxis(np.asarray(played.reward), 1, 0),
+        attention=attention,
     )
+
+
+def moves(env: Mpe, action: jax.Array) -> jax.Array:
+    """`[T, E, N, …]` → `[T, E, N, 2]`: the world's own reading of actions, without the agents'
+    strengths."""
+    assert env.actions is not None
+    cast, steps = env.scenario.cast, action.shape[:2]
+    sign = 1 if env.dialect == "mpe2" else -1
+    rows = action.reshape(-1, *action.shape[2:])
+    control, _ = decode(cast, env.actions, rows, direction=sign)
+    strength = np.array([agent.accel for agent in cast.agents])
+    return jnp.moveaxis(control / strength[:, None, None], -1, 0).reshape(*steps, -1, 2)

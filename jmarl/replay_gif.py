@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from jmarl.replay import Replay
@@ -16,6 +17,7 @@ from jmarl.replay_scene import (
     SMALL,
     Scene,
     Shot,
+    arrow,
     colours,
     draw_scene,
     ring_colour,
@@ -136,6 +138,8 @@ def _legend(replay: Replay, width: float) -> list[tuple[str, list[str]]]:
         entry(f"ring {CAUGHT}", "prey that is being caught")
     if any(agent.moves for agent in replay.cast.agents):
         entry("heading", "where an agent is heading, longer if fast; behind it, where it was")
+        colour = next(r.colour for r in story.roles if replay.cast.agents[r.agents[0]].moves)
+        entry(f"arrow {colour}", "where an agent pushes itself next; without an arrow, nowhere")
     if replay.cast.speakers:
         entry("bubble", "what an agent says: the number of a word, or bars of several at once")
     return entries
@@ -158,6 +162,9 @@ def _symbol(pen: Pen, symbol: str, at: Point) -> None:
         pen.disc(at, 6, colour)
     elif kind == "ring":
         pen.disc(at, 7, None, colour, 2.5)
+    elif kind == "arrow":
+        pen.disc(at, 8, colour)
+        pen.shape(arrow(at, np.array([1.0, 0.0]), 8), PAPER)
     elif kind == "heading":
         pen.line((x - 7, y), (x + 7, y), INK, 1.6)
     elif kind == "bubble":

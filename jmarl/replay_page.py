@@ -10,10 +10,12 @@ import numpy as np
 
 from jmarl.errors import ConfigError
 from jmarl.replay import Replay
+from jmarl.replay_attention import Attention
 from jmarl.replay_told import HUNTS, target_of, told
 
 DIGITS = 3  # of positions; a pixel is more than 0.002
-LIMIT = 1_000_000  # bytes
+SHARES = 1000  # attention is written in whole thousandths
+LIMIT = 5_000_000  # bytes
 
 
 def page(replay: Replay, title: str, about: str) -> str:
@@ -74,6 +76,7 @@ def described(replay: Replay, title: str, about: str) -> dict[str, Any]:
         "letters": story.letters,
         "hunt": replay.scenario in HUNTS,
         "speakers": cast.speakers,
+        "attention": [_maps(attention) for attention in replay.attention],
         "episodes": [_episode(replay, e) for e in range(replay.episodes)],
     }
 
@@ -94,12 +97,28 @@ def _episode(replay: Replay, e: int) -> dict[str, Any]:
         "vel": _rounded(replay.vel[e]),
         "landmarks": _rounded(replay.landmarks[e]),
         "said": [[replay.word(e, t, k) for k in speakers] for t in range(replay.steps + 1)],
+        "move": _rounded(replay.move[e]),
         "reward": _rounded(replay.reward[e]),
         "targets": [target_of(replay, e, target.goal) for target in replay.story.targets],
         "lines": words.lines,
         "events": words.events,
         "caught": words.caught,
+        "attention": [_weights(attention, e) for attention in replay.attention],
     }
+
+
+def _maps(attention: Attention) -> dict[str, Any]:
+    """What is the same in all episodes."""
+    maps = [{"part": part, "block": block} for part, block, _ in attention.maps]
+    heads = attention.maps[0].weights.shape[2]
+    return {"agents": attention.agents, "maps": maps, "heads": heads}
+
+
+def _weights(attention: Attention, e: int) -> dict[str, Any]:
+    """By map, step, head and agent; and who decided first, second, … if that was drawn."""
+    shares = [np.rint(told.weights[e] * SHARES).astype(int).tolist() for told in attention.maps]
+    order = None if attention.order is None else attention.order[e].tolist()
+    return {"maps": shares, "order": order}
 
 
 def _rounded(x: np.ndarray) -> Any:

@@ -39,6 +39,10 @@ class Pen:
         ends = [tuple(SHARP * x for x in point) for point in (start, end)]
         self._draw.line(ends, colour, round(width * SHARP))  # pyright: ignore[reportArgumentType]
 
+    def shape(self, corners: Sequence[Point], fill: str) -> None:
+        if corners:
+            self._draw.polygon([(x * SHARP, y * SHARP) for x, y in corners], fill)
+
     def box(
         self,
         corner: Point,

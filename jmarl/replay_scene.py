@@ -17,6 +17,8 @@ HEADING = 0.12  # seconds of travel that an agent's line shows
 REST = 1e-3  # slower than this is standing still
 RING = 4  # pixels from a landmark to the ring around it
 TRAIL = 8  # states before this one that an agent's trail goes through
+PUSH = 0.62  # of an agent's radius: half the length of the arrow within
+STILL = 0.05  # a weaker push than this is none
 BAR, BUBBLE = 4, 15  # pixels: the width of a bar within a bubble, the height of a bubble
 
 
@@ -108,7 +110,8 @@ def _trail(pen: Pen, shot: Shot, agent: int) -> None:
 
 
 def _agent(pen: Pen, shot: Shot, agent: int) -> None:
-    """A disc, and from its edge on a line as long as the agent is fast."""
+    """A disc, within it an arrow where the agent pushes next, and from its edge on a line as long
+    as it is fast."""
     replay, pos = shot.replay, shot.pos(agent)
     vel = replay.vel[shot.episode, shot.state, agent]
     speed = float(np.linalg.norm(vel))
@@ -117,6 +120,23 @@ def _agent(pen: Pen, shot: Shot, agent: int) -> None:
     if speed > REST:
         edge = pos + vel / speed * replay.cast.agents[agent].radius
         pen.line(shot.scene.at(edge), shot.scene.at(edge + vel * HEADING), INK, 1.6)
+    if shot.state < replay.steps:
+        move = replay.move[shot.episode, shot.state, agent]
+        pen.shape(arrow(shot.middle(agent), move, shot.radius(agent)), PAPER)
+
+
+def arrow(middle: Point, move: np.ndarray, radius: float) -> list[Point]:
+    """The corners of an arrow `[x, y]` through the middle, as long as the push is strong; none for
+    those who stay. y points up in the world, down in the picture."""
+    strength = float(np.linalg.norm(move))
+    if strength < STILL:
+        return []
+    along = np.array([move[0], -move[1]]) / strength
+    across = np.array([-along[1], along[0]])
+    length, width = PUSH * radius * min(1.0, max(0.4, strength)), PUSH * radius
+    outline = [(-1, 0.16), (0.1, 0.16), (0.1, 0.6), (1, 0), (0.1, -0.6), (0.1, -0.16), (-1, -0.16)]
+    corners = (np.array(middle) + a * length * along + b * width * across for a, b in outline)
+    return [(float(x), float(y)) for x, y in corners]
 
 
 def _outlines(pen: Pen, shot: Shot) -> None:

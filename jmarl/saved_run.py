@@ -12,6 +12,7 @@ from rich.console import Console
 from jmarl import hosts, run_dir
 from jmarl.config import Config, build, read_preset
 from jmarl.crew import Crew, make_crew
+from jmarl.ending import draw_best
 from jmarl.errors import ConfigError
 from jmarl.group_run import Place, run_group
 from jmarl.logs import Log, write_marl_eval
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 CHANGEABLE = {
     *("total_steps", "total_updates", "eval_every", "eval_episodes", "log_every"),
     *("checkpoint_every", "keep_checkpoints", "on_nonfinite", "compilation_cache"),
-    *("run_dir", "resume", "tensorboard", "wandb", "quiet"),
+    *("run_dir", "resume", "tensorboard", "gif", "wandb", "quiet"),
     *("members_per_batch", "devices", "hosts"),
 }
 
@@ -118,6 +119,7 @@ def _run_alone(config: Config, crew: Crew, path: Path, console: Console) -> Outc
     if hosts.first():
         write_marl_eval(path, config, {config.seed: path})
         write_summary(path, config, outcome)
+    draw_best(config, crew, outcome, [path], console)
     return outcome
 
 
@@ -129,10 +131,10 @@ def _run_seeds(config: Config, crew: Crew, path: Path, console: Console) -> Outc
         for seed in crew.seeds
     ]
     outcome = run_group(config, crew, path, places, console)
-    if not hosts.first():
-        return outcome
-    write_marl_eval(path, config, {place.config.seed: place.path for place in places})
-    write_summary(path, config, outcome, seeds_told(outcome))
+    if hosts.first():
+        write_marl_eval(path, config, {place.config.seed: place.path for place in places})
+        write_summary(path, config, outcome, seeds_told(outcome))
+    draw_best(config, crew, outcome, [place.path for place in places], console)
     return outcome
 
 

@@ -24,7 +24,8 @@ UNSWEPT = {
         ("seeds", "members_per_batch", "devices"), "it is an option of the sweep as a whole"
     ),
     **dict.fromkeys(
-        ("quiet", "tensorboard", "wandb", "compilation_cache"), "it does not change what is learned"
+        ("quiet", "tensorboard", "gif", "wandb", "compilation_cache"),
+        "it does not change what is learned",
     ),
 }
 

@@ -109,6 +109,11 @@ def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
     """From a run directory: the best checkpoint by greedy return, or the latest."""
     path = Path(run)
     if not (path / "config.yaml").is_file():
+        if members := sorted(found.parent for found in path.glob(f"*/{MEMBER}")):
+            raise ConfigError(
+                f"{str(path)!r} has {len(members)} runs in it; choose one of them, such as "
+                f"{str(members[0])!r}."
+            )
         raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
     check_choice("which", which, get_args(Which))
     config = build(read_preset(path / "config.yaml"))

@@ -118,7 +118,7 @@ def runs(cwd):
     """The same run by two processes, and by one with two devices; what each process printed."""
     with (
         started(cwd, *together(2, *TINY, "--run-dir", "pair")) as pair,
-        started(cwd, [*TINY, "--run-dir", "alone"], devices=2) as alone,
+        started(cwd, [*TINY, "--no-gif", "--run-dir", "alone"], devices=2) as alone,
     ):
         return well(pair), well(alone)
 
@@ -142,13 +142,18 @@ def test_only_the_first_process_speaks(runs):
     assert second == ""
 
 
+def test_the_first_process_draws_what_all_have_learned(cwd, runs):
+    assert (cwd / "pair" / "replay.gif").read_bytes().startswith(b"GIF89a")
+    assert not (cwd / "alone" / "replay.gif").exists()
+
+
 @pytest.fixture(scope="module")
 def resumed(cwd, runs):
     """By one process to its end; by four until one of them is told to stop, and what they said."""
     by_one, by_four = cut(cwd, "by_one"), cut(cwd, "by_four")
     with (
         started(cwd, *together(4, "--resume", "by_four", *ENDLESS)) as four,
-        started(cwd, ["--resume", "by_one"], devices=2) as one,
+        started(cwd, ["--resume", "by_one", "--no-gif"], devices=2) as one,
     ):
         wait_for(four, lambda: checkpoints(by_four)[-1] >= UPDATES)
         four[-1].send_signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ def opened(path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / HOSTILE
-    go(configured(path, total_updates=2))
+    go(configured(path, total_updates=2, gif=True))
     return path
 
 
@@ -39,6 +39,13 @@ def command(monkeypatch, capsys):
         return code, said.out + said.err
 
     return typed
+
+
+def test_a_run_ends_with_the_picture_that_is_drawn_of_its_best_checkpoint(command, run, tmp_path):
+    drawn = (run / "replay.gif").read_bytes()
+    code, said = command(run, "--episodes", 1, "--no-html", "--gif", tmp_path / "again.gif")
+    assert code == 0, said
+    assert (tmp_path / "again.gif").read_bytes() == drawn
 
 
 def test_a_run_is_rendered_into_its_own_directory(command, run):
@@ -85,6 +92,33 @@ def test_refusals_are_one_sentence(command, run, arguments, words):
     assert code == 2
     assert words in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_runs_that_cannot_be_shown_say_why(command, run, tmp_path):
+    config = (run / "config.yaml").read_text()
+    kinds = {
+        "begun": config,
+        "seeds": config.replace("seeds: 1", "seeds: 2"),
+        "elsewhere": config.replace("mpe/simple_spread", "probe/context"),
+    }
+    for name, text in kinds.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(text)
+    member = tmp_path / "sweep" / "member_000"
+    member.mkdir(parents=True)
+    (member / "member.json").write_text('{"group": "../group_0", "member": 0}')
+    (member / "config.yaml").write_text(config)
+    for name, words in (
+        ("begun", "no checkpoints yet"),
+        ("seeds", "choose one of them, such as"),
+        ("sweep", "choose one of them, such as"),
+        ("sweep/member_000", "no checkpoints yet"),
+        ("elsewhere", "no checkpoints yet"),
+    ):
+        code, said = command(tmp_path / name)
+        assert code == 2
+        assert words in said
+        assert len(said.strip().splitlines()) == 1
 
 
 def test_a_place_that_cannot_be_written_is_named(command, run, tmp_path):

@@ -16,7 +16,7 @@ from jmarl.algorithms import make_trainer
 from jmarl.errors import ConfigError
 from jmarl.evaluation import play_episodes
 from jmarl.normalize import UNCHANGED
-from jmarl.replay import Replay, record
+from jmarl.replay import Replay, moves, record
 from jmarl.replay_gif import arranged, gif
 from jmarl.replay_page import LIMIT, page
 from jmarl.replay_story import STORIES, story_of
@@ -54,6 +54,7 @@ def staged(scenario, seed=0, steps=3, episodes=2, **options):
         message=message,
         goal=np.zeros((episodes, start.goal.shape[0]), int),
         action=np.zeros((episodes, steps, n), int),
+        move=np.zeros((episodes, steps, n, 2)),
         reward=rng.normal(size=(episodes, steps, n)),
     )
 
@@ -89,6 +90,34 @@ def test_rewards_are_those_of_the_states_they_lead_to(spread):
     np.testing.assert_allclose(
         replay.pos[:, 1:], replay.pos[:, :-1] + 0.1 * replay.vel[:, :-1], atol=1e-5
     )
+
+
+WAYS = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # mpe2's five choices
+
+
+def test_moves_are_what_speeds_agents_up(spread):
+    """v ← ¾v + 5·move/10 by hand, where nobody is near enough to be pushed by another."""
+    _, replay = spread
+    np.testing.assert_array_equal(replay.move, WAYS[replay.action])
+    apart = np.linalg.norm(replay.pos[:, :-1, :, None] - replay.pos[:, :-1, None], axis=-1)
+    free = (apart + np.eye(3) > 0.35).all(-1)
+    assert free.sum() > 50
+    expected = 0.75 * replay.vel[:, :-1] + 0.5 * replay.move
+    np.testing.assert_allclose(replay.vel[:, 1:][free], expected[free], atol=1e-5)
+
+
+def test_moves_of_every_form_of_action():
+    other = jmarl.make("mpe/simple_spread", dialect="onpolicy")  # has its directions reversed
+    choices = np.arange(5)[None, None, :3] + np.arange(3)[:, None, None]
+    np.testing.assert_array_equal(moves(other, choices), -WAYS[choices])
+    factored = jmarl.make("mpe/simple_reference")
+    heads = np.stack([choices[..., :2], 7 + 0 * choices[..., :2]], -1)
+    np.testing.assert_array_equal(moves(factored, heads), WAYS[choices[..., :2]])
+    strengths = np.array([[[[0.9, 0.2, 0.7, 0.0, 1.3]]]])  # clipped at 1
+    continuous = jmarl.make("mpe/simple", actions="continuous")
+    np.testing.assert_allclose(moves(continuous, strengths), [[[[0.5, 1.0]]]], rtol=1e-6)
+    speaker = jmarl.make("mpe/simple_speaker_listener")
+    np.testing.assert_array_equal(moves(speaker, np.array([[[2, 2]]])), [[[[0, 0], [1, 0]]]])
 
 
 def test_other_worlds_are_refused():
@@ -139,6 +168,31 @@ def test_discs_are_where_the_agents_are(scenario, episodes):
                     (round(x - scene.length(replay.cast.radius[i]) - 3), round(y))
                 )
                 assert np.abs(np.array(beyond) - colour).max() > 40
+
+
+def test_an_arrow_points_where_an_agent_pushes():
+    replay = staged("simple_spread", episodes=1, steps=4, num_agents=1)
+    replay.pos[:], replay.vel[:] = 0.0, 0.0
+    replay.landmarks[:] = 0.9
+    replay.move[0, :, 0] = WAYS[[1, 2, 3, 4]]
+    (scene,) = arranged(replay, [0]).scenes
+    picture = Image.open(io.BytesIO(gif(replay, [0], fps=10)))
+    (x, y), radius = scene.at(np.zeros(2)), scene.length(replay.cast.radius[0])
+    for state, (right, up) in enumerate(WAYS[1:]):
+        picture.seek(state)
+        pixels = picture.convert("L")
+
+        def bright(share, right=right, up=up, pixels=pixels):
+            """Beside the middle line, `share` of the radius ahead: the arrow's head is wide enough
+            to cover that, its shaft is not."""
+            side = 0.28 * radius
+            place = (x + share * radius * right + side * up, y - share * radius * up + side * right)
+            return pixels.getpixel(tuple(map(round, place))) > 200
+
+        assert bright(0.1)
+        assert not bright(-0.4)
+    picture.seek(4)  # after the last step nobody pushes
+    assert picture.convert("L").getpixel((round(x), round(y))) < 150
 
 
 def test_a_scenario_of_ones_own_is_drawn_by_teams():
@@ -198,6 +252,22 @@ def test_a_page_holds_the_replay_and_hostile_names_stay_text():
     assert data["episodes"][0]["said"] == [[None], [1], [1], [1]]
 
 
+def test_attention_is_recorded_for_every_step_and_written_in_thousandths():
+    policy = untrained("simple_spread", algorithm="mat")
+    replay = record(policy, jax.random.key(0), 2)
+    (attention,) = replay.attention
+    assert [(shown.part, shown.weights.shape) for shown in attention.maps] == [
+        ("views", (2, 25, 1, 3, 3)),
+        ("actions", (2, 25, 1, 3, 4)),
+        ("decision", (2, 25, 1, 3, 4)),
+    ]
+    found = re.search(r'id="data">(.*?)</script>', page(replay, "run", ""), re.S)
+    written = json.loads(found[1])["episodes"][1]["attention"][0]["maps"]
+    for shown, weights in zip(attention.maps, written, strict=True):
+        np.testing.assert_allclose(shown.weights.sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(np.array(weights) / 1000, shown.weights[1], atol=5.1e-4)
+
+
 def test_a_page_asks_nothing_of_the_network():
     made = page(staged("simple"), "run", "")
     for outside in ("http://", "https://", "src=", "href=", "@import", "url("):
@@ -205,6 +275,6 @@ def test_a_page_asks_nothing_of_the_network():
 
 
 def test_a_page_too_large_is_refused():
-    replay = staged("simple_spread", steps=400, episodes=60)
-    with pytest.raises(ConfigError, match=r"60 episodes would have .* MB"):
+    replay = staged("simple_spread", steps=400, episodes=120)
+    with pytest.raises(ConfigError, match=r"120 episodes would have .* MB"):
         page(replay, "run", "")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 from tiny_runs import same_runs
 
 from jmarl.logs import read_lines
@@ -90,10 +91,17 @@ def test_the_run_says_what_it_was_made_with_and_how_it_ended(finished):
     assert list((cwd / "mine" / "tensorboard").iterdir())
 
 
+def test_the_run_ends_with_a_picture(finished):
+    cwd, done = finished
+    assert "what it looks like: mine/replay.gif" in done.stdout
+    with Image.open(cwd / "mine" / "replay.gif") as picture:
+        assert picture.n_frames == 26
+
+
 def interrupted(number, cwd, cache):
     """A run that gets a signal once it trains; the exit code and what it said."""
     many = [a if a != "3" else "40" for a in TINY if a != "--no-compilation-cache"]
-    fast = ["--algorithm", "ippo", "--log-every", "1"]  # to compile
+    fast = ["--algorithm", "ippo", "--log-every", "1", "--no-gif"]  # to compile
     command = [sys.executable, "-m", "jmarl.train", *many, *fast]
     options = {"cwd": cwd, "text": True, "stdout": subprocess.PIPE}
     options["env"] = {**os.environ, "XDG_CACHE_HOME": str(cache)}

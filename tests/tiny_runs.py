@@ -16,6 +16,7 @@ TINY = {
     "eval_every": 2,
     "eval_episodes": 4,
     "tensorboard": False,
+    "gif": False,
     "net": {"n_embd": 8, "hidden": [8]},
     "ppo": {"epochs": 1, "num_minibatches": 1},
     "quiet": True,

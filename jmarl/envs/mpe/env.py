@@ -103,10 +103,7 @@ class Mpe:
     def step(self, key: jax.Array, state: MpeState, action: jax.Array) -> tuple[MpeState, TimeStep]:
         """`action`: `[E, N]` discrete, `[E, N, heads]` multidiscrete, `[E, N, D]` continuous."""
         num_envs = action.shape[0]
-        world = self._act(state.world, action)
-        reward = self.scenario.reward(world).T
-        played = MpeState(world, state.step + 1)
-        final_obs, final_state = self._views(world)
+        played, seen = self.step_on(state, action)
 
         def begin_anew() -> tuple[MpeState, jax.Array, jax.Array]:
             fresh = self._start(key, num_envs)
@@ -114,9 +111,18 @@ class Mpe:
 
         # One branch for all worlds: a reset costs 1/episode_length of one in every step.
         over = played.step >= self.episode_length
-        state, obs, joint = lax.cond(over, begin_anew, lambda: (played, final_obs, final_state))
+        state, obs, joint = lax.cond(over, begin_anew, lambda: (played, seen.obs, seen.state))
         truncated = jnp.broadcast_to(over, (num_envs,))
-        return state, self._time_step(obs, joint, reward, truncated, final_obs, final_state)
+        return state, seen._replace(obs=obs, state=joint, truncated=truncated)
+
+    def step_on(self, state: MpeState, action: jax.Array) -> tuple[MpeState, TimeStep]:
+        """The same in an episode without end."""
+        world = self._act(state.world, action)
+        reward = self.scenario.reward(world).T
+        obs, joint = self._views(world)
+        never = jnp.zeros(action.shape[0], bool)
+        after = self._time_step(obs, joint, reward, never, obs, joint)
+        return MpeState(world, state.step + 1), after
 
     def _start(self, key: jax.Array, num_envs: int) -> MpeState:
         return MpeState(self.scenario.start(key, num_envs), jnp.zeros((), jnp.int32))
