@@ -8,7 +8,8 @@ import numpy as np
 from jmarl.report_data import Run, number
 from jmarl.stats import bootstrap_intervals, iqm
 
-KEPT = 4  # points of a stretch: least and most of the middle, of the lowest seed, of the highest
+KEPT = 4  # points of a stretch: least and most of the middle, the lowest seed's and the highest's
+KEPT_ALONE = 2  # of a single seed they coincide
 
 
 class Metric(NamedTuple):
@@ -111,7 +112,8 @@ def thinned(samples: Sequence[np.ndarray], points: int) -> np.ndarray:
     if count <= points:
         return np.arange(count)
     middle, lowest, highest = _each(samples, lambda x: np.stack([iqm(x), x.min(-1), x.max(-1)]))
-    ends = np.linspace(0, count, max(1, (points - 2) // KEPT) + 1).astype(int)
+    each = KEPT if any(sample.size > 1 for sample in samples) else KEPT_ALONE
+    ends = np.linspace(0, count, max(1, (points - 2) // each) + 1).astype(int)
     kept = {0, count - 1}
     for part in map(np.arange, ends, ends[1:]):
         least = [middle[part].argmin(), lowest[part].argmin()]

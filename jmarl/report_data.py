@@ -12,7 +12,7 @@ from jmarl.errors import ConfigError
 from jmarl.logs import EVALS, METRICS, read_lines
 
 CONFIG, SUMMARY, MEMBER = "config.yaml", "summary.json", "member.json"
-PARTS = ("seed_*", "member_*")  # directories of runs that were trained together
+SEEDS, MEMBERS = "seed_*", "member_*"  # directories of runs that were trained together
 UNFINISHED = "unfinished: still running, or cut short"
 
 Line = dict[str, Any]
@@ -34,6 +34,23 @@ class Run:
     @property
     def seed(self) -> Any:
         return self.config.get("seed")
+
+    @property
+    def directory(self) -> str:
+        """Its name; of one of several seeds, theirs."""
+        path = self.path.resolve()
+        one_of_many = self.together and path.match(SEEDS)
+        return told_path(path.parent if one_of_many else path).rpartition("/")[2]
+
+    @property
+    def swept(self) -> bool:
+        return self.path.resolve().match(MEMBERS)
+
+    @property
+    def seconds(self) -> float:
+        """Of training."""
+        known = (number(line.get("seconds")) for line in (*self.metrics[-1:], *self.evals[-1:]))
+        return max((value for value in known if value is not None), default=0.0)
 
     @property
     def empty(self) -> bool:
@@ -75,7 +92,7 @@ def find_runs(given: Iterable[Path]) -> list[Path]:
 
 def _runs_in(path: Path) -> Iterator[Path]:
     """Its parts, if it has some; a run without any is its own only one."""
-    parts = [part for pattern in PARTS for part in sorted(path.glob(pattern))]
+    parts = [part for pattern in (SEEDS, MEMBERS) for part in sorted(path.glob(pattern))]
     parts = [part for part in parts if (part / CONFIG).is_file()]
     if parts:
         yield from parts

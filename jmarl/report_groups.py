@@ -45,7 +45,12 @@ class Setting:
     @property
     def best_run(self) -> Run:
         """By its last greedy return, or what comes nearest to having one."""
-        return max(self.runs, key=lambda run: (run.steps, _score(_last(run), "eval") or -math.inf))
+
+        def quality(run: Run) -> tuple[int, float]:
+            score = _score(_last(run), "eval")
+            return run.steps, -math.inf if score is None else score
+
+        return max(self.runs, key=quality)
 
 
 @dataclass(frozen=True)
@@ -162,8 +167,8 @@ def final(lines: Sequence[Line], prefix: str, over: str) -> Final | None:
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """The algorithm, and what differs among settings of the same; where that is too much, the
-    directory's name. No two are alike."""
+    """The algorithm, and what differs among settings of the same; where that is too much, and was
+    not swept on purpose, the directory's name. No two are alike."""
     configs = [_own(group[0].config) for group in groups]
     labels = []
     for group, config in zip(groups, configs, strict=True):
@@ -171,8 +176,8 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
         alike = [other for other in configs if other.get("algorithm") == algorithm]
         names = differing(alike)
         parts = [f"{name.rpartition('.')[2]}={shown(config.get(name))}" for name in names]
-        few = len(names) <= NAMED
-        labels.append(", ".join([str(algorithm), *parts]) if few else group[0].path.name)
+        told = len(names) <= NAMED or group[0].swept
+        labels.append(", ".join([str(algorithm), *parts]) if told else group[0].directory)
     return [
         label if labels.count(label) == 1 else f"{label} ({group[0].name})"
         for label, group in zip(labels, groups, strict=True)

@@ -100,14 +100,13 @@ def _final(final: Final | None) -> dict[str, Any] | None:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    lines = (*run.metrics[-1:], *run.evals[-1:])
     return {
         "name": run.name,
         "seed": shown(run.seed),
         "state": run.state,
         "steps": run.steps,
         "budget": run.budget,
-        "seconds": max((line.get("seconds") or 0.0 for line in lines), default=0.0),
+        "seconds": run.seconds,
         "evaluations": len(run.evals),
         "lines": len(run.metrics),
     }

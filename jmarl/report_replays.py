@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from jmarl.report_data import Run, told_path
+from jmarl.report_data import Run
 from jmarl.report_groups import Setting, World
 
 FAMILY = "mpe/"  # whose worlds can be drawn
@@ -62,4 +62,4 @@ def _played(run: Run, episodes: int) -> str:
 
     replay = record(load_policy(run.path, "best"), jax.random.key(SEED), episodes)
     about = f"{replay.algorithm}, best checkpoint, likeliest actions, seed {SEED}"
-    return page(replay, told_path(run.path.resolve()).rpartition("/")[2], about)
+    return page(replay, run.directory, about)
