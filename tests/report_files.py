@@ -17,7 +17,7 @@ CONFIG = {
     "seeds": 1,
     "run_dir": None,
     "net": {"hidden": [8, 8]},
-    "ppo": {"lr": 0.001, "gamma": 0.95},
+    "ppo": {"lr": 0.001, "gamma": 0.95, "num_minibatches": 4},
 }
 
 
