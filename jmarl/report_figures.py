@@ -20,6 +20,7 @@ from jmarl.report_groups import World
 Format = Literal["png", "svg"]
 Against = Literal["steps", "time"]
 POINTS = 2000  # of a curve
+FEW = 12  # that are marked one by one
 AXES = {"steps": "steps of single worlds", "time": "minutes of training"}
 SAME: Any = {"svg.hashsalt": "jmarl"}  # the same names in the file again
 
@@ -100,8 +101,8 @@ def _label(metric: Metric) -> str:
 
 def _line(axes: Axes, found: Curve, against: Against, colour: str) -> Line2D:
     x = found.steps if against == "steps" else found.seconds / 60
-    marker = "o" if len(x) == 1 else ""
-    (line,) = axes.plot(x, found.middle, color=colour, marker=marker)
+    marker = "o" if len(x) <= FEW else ""
+    (line,) = axes.plot(x, found.middle, color=colour, marker=marker, markersize=4)
     axes.fill_between(
         x, found.low, found.high, where=np.isfinite(found.low), color=colour, alpha=0.15, lw=0
     )
