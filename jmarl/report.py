@@ -50,7 +50,8 @@ def report(given: Sequence[Path], options: Options, tell: Callable[[str], None])
     if options.html is not None:
         path = _place(given) if options.html == PAGE else options.html
         written.append(_write_page(path, given, worlds, options, tell))
-    for folder, kind in ((options.png, "png"), (options.svg, "svg")):
+    folders: dict[Literal["png", "svg"], Path | None] = {"png": options.png, "svg": options.svg}
+    for kind, folder in folders.items():
         if folder is not None:
             from jmarl.report_figures import write_figures
 
