@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +33,27 @@ def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str,
 
 def read_run_command(model: type[BaseModel], prog: str, arguments: list[str]) -> tuple[Path, Any]:
     """`RUN --option value …`: the run's directory, and the checked options."""
-    if not arguments or arguments[0].startswith("-"):
+    (run, *more), options = _read_runs(model, prog, arguments, most=1)
+    assert not more
+    return run, options
+
+
+def read_runs_command(
+    model: type[BaseModel], prog: str, arguments: list[str]
+) -> tuple[list[Path], Any]:
+    """`RUN RUN … --option value …`: the runs' directories, and the checked options."""
+    return _read_runs(model, prog, arguments, most=len(arguments))
+
+
+def _read_runs(
+    model: type[BaseModel], prog: str, arguments: list[str], most: int
+) -> tuple[list[Path], Any]:
+    leading = list(itertools.takewhile(lambda word: not word.startswith("-"), arguments))[:most]
+    if not leading:
         read_options(model(), prog, arguments or ["--help"])
         raise ConfigError(f"which run? Write {prog}.")
-    return Path(arguments[0]), validated(model, read_options(model(), prog, arguments[1:]))
+    options = read_options(model(), prog, arguments[len(leading) :])
+    return [Path(word) for word in leading], validated(model, options)
 
 
 @contextlib.contextmanager

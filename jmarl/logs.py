@@ -68,7 +68,7 @@ def as_json(entry: dict[str, Any]) -> str:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Whole lines only: the last may be torn."""
     found = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
         try:
             found.append(json.loads(line))
         except ValueError:

@@ -1,14 +1,11 @@
 """A replay as one HTML file that needs nothing else: played, stopped and searched in a browser."""
 
-import html
-import importlib.resources
-import json
-import re
 from typing import Any
 
 import numpy as np
 
 from jmarl.errors import ConfigError
+from jmarl.pages import filled
 from jmarl.replay import Replay
 from jmarl.replay_attention import Attention
 from jmarl.replay_told import HUNTS, target_of, told
@@ -20,11 +17,7 @@ LIMIT = 5_000_000  # bytes
 
 def page(replay: Replay, title: str, about: str) -> str:
     """`title` names the run; `about` says how it was played."""
-    template = importlib.resources.files("jmarl").joinpath("templates/replay.html").read_text()
-    shown = html.escape(title)
-    filled = {"title": shown, "data": _embedded(described(replay, title, about))}
-    # in one pass, so that nothing filled in is taken for a place to fill
-    made = re.sub(r"\{\{(\w+)\}\}", lambda place: filled[place[1]], template)
+    made = filled("replay.html", title, described(replay, title, about))
     size = len(made.encode())
     if size > LIMIT:
         raise ConfigError(
@@ -32,12 +25,6 @@ def page(replay: Replay, title: str, about: str) -> str:
             f"{LIMIT / 1e6:.0f}; ask for fewer with --episodes."
         )
     return made
-
-
-def _embedded(data: Any) -> str:
-    """JSON that neither ends the script element it stands in nor begins a comment there."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII only
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def described(replay: Replay, title: str, about: str) -> dict[str, Any]:

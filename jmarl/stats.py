@@ -18,10 +18,19 @@ def bootstrap_interval(
     sample: np.ndarray, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile interval of the interquartile mean, the same for the same sample."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.choice(sample, size=(resamples, sample.size))
-    low, high = np.quantile(iqm(drawn), [(1 - level) / 2, (1 + level) / 2])
+    low, high = bootstrap_intervals(sample, level, resamples, seed)
     return float(low), float(high)
+
+
+def bootstrap_intervals(
+    samples: np.ndarray, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of many samples at once, each along the last axis."""
+    size = samples.shape[-1]
+    drawn = np.random.default_rng(seed).integers(size, size=(resamples, size))
+    middles = iqm(samples[..., drawn])
+    low, high = np.quantile(middles, [(1 - level) / 2, (1 + level) / 2], axis=-1)
+    return low, high
 
 
 def summary(sample: np.ndarray) -> dict[str, float]:

@@ -11,8 +11,9 @@ from pydantic import Field, FiniteFloat
 from jmarl.config import read_preset
 from jmarl.errors import ConfigError, refused, unknown
 from jmarl.sections import HostsConfig, Section
-from jmarl.sweep_names import SHORT, WORLD, flat, limit, shown, traced
+from jmarl.sweep_names import SHORT, WORLD, flat, limit, traced
 from jmarl.sweep_values import WAYS, with_numbers
+from jmarl.wording import shown
 
 SAVED = "sweep.yaml"  # in a sweep's directory
 OWN = ("run_dir", "resume", "seeds", "members_per_batch", "devices")  # of runs; a sweep has others

@@ -92,17 +92,3 @@ def limit(name: str, *kinds: str) -> float | None:
             if hasattr(constraint, kind):
                 return float(getattr(constraint, kind))
     return None
-
-
-def told(settings: Mapping[str, Any]) -> str:
-    """Settings as one reads them: `ppo.lr=0.0003, ppo.gamma=0.9`."""
-    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
-
-
-def shown(value: Any) -> str:
-    """A value for tables and pictures."""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, tuple | list):
-        return "×".join(str(part) for part in value) or "none"
-    return str(value)

@@ -11,7 +11,8 @@ from jmarl.config import Config, build
 from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
 from jmarl.sweep_config import Draw, SweepConfig
-from jmarl.sweep_names import nested, told, traced, value_of
+from jmarl.sweep_names import nested, traced, value_of
+from jmarl.wording import told
 
 __all__ = ["Group", "Member", "Plan", "plan", "traced"]
 

@@ -8,23 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
+from jmarl.pictures import COLOURS, new_figure, save
 from jmarl.stats import iqm
-from jmarl.sweep_names import shown
 from jmarl.sweep_plan import Plan
 from jmarl.sweep_results import Ranked, Ranking, Scored, evaluations
+from jmarl.wording import shown
 
 CELLS = 12  # most values of an option that are drawn apart, as a grid
 BINS = 6  # of more values, for the line through them
 CURVES = 5  # settings whose learning is drawn
 WIDE = 10  # largest / smallest from which an axis is logarithmic
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")  # Okabe & Ito 2008
 POINT, LINE = "#56b4e9", "#222222"
 SCORE = "greedy return per episode"
-DPI = 130
 
 
 class Axis(NamedTuple):
@@ -108,21 +105,9 @@ def _middle(scored: Sequence[Scored]) -> float:
     return float(iqm(np.array([one.score for one in scored])))
 
 
-def _save(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=DPI)
-    return path
-
-
-def _figure(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
     """The score against one option: a point per member, a line through the middle of them."""
-    figure, axes = _figure()
+    figure, axes = new_figure()
     last = _furthest(scored)
     early = [one for one in scored if one.progress < last[0].progress]
 
@@ -143,7 +128,7 @@ def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
     if axis.kind == "category":
         axes.set_xlim(-0.5, len(axis.values) - 0.5)
     figure.legend(loc="outside upper right", ncols=3, frameon=False)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _line(axis: Axis, scored: Sequence[Scored]) -> tuple[list[float], list[float]]:
@@ -175,7 +160,7 @@ def _pair(path: Path, x: Axis, y: Axis, scored: Sequence[Scored]) -> Path:
 
 def _heat_map(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float]) -> Path:
     columns, rows = len(x.values), len(y.values)
-    figure, axes = _figure(max(4.8, 2.2 + 0.8 * columns), max(3.6, 1.4 + 0.55 * rows))
+    figure, axes = new_figure(max(4.8, 2.2 + 0.8 * columns), max(3.6, 1.4 + 0.55 * rows))
     table = np.array([[middles.get((a, b), math.nan) for a in x.values] for b in y.values])
     axes.set_facecolor("#dddddd")  # where nothing was tried
     image = axes.imshow(table, origin="lower", aspect="auto", cmap="viridis")
@@ -188,11 +173,11 @@ def _heat_map(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float
     x._replace(kind="category").apply(axes, "x")
     y._replace(kind="category").apply(axes, "y")
     figure.colorbar(image, ax=axes, label=f"IQM of {SCORE}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _scatter(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float]) -> Path:
-    figure, axes = _figure()
+    figure, axes = new_figure()
     order = sorted(middles, key=middles.__getitem__)  # the best on top
     drawn = axes.scatter(
         [x.at(a) for a, _ in order],
@@ -207,7 +192,7 @@ def _scatter(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float]
     y.apply(axes, "y")
     axes.grid(alpha=0.25)
     figure.colorbar(drawn, ax=axes, label=f"IQM of {SCORE}")
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _curves(
@@ -217,7 +202,7 @@ def _curves(
     furthest."""
     best = [one for one in ranking.settings if not math.isnan(one.iqm)][:CURVES]
     height = 4.2 + 0.25 * len(best)
-    figure, axes = _figure(7.2, height)
+    figure, axes = new_figure(7.2, height)
     for one, colour in zip(best, COLOURS, strict=False):
         seeds = [
             lines[seed.member.index]
@@ -233,7 +218,7 @@ def _curves(
     axes.grid(alpha=0.3)
     title = "mean and range over seeds, the best first"
     figure.legend(loc="outside lower center", ncols=1, frameon=False, title=title, fontsize=9)
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _over_seeds(seeds: Sequence[list[dict[str, Any]]]) -> tuple[list[int], Any, Any, Any]:

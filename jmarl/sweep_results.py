@@ -18,8 +18,8 @@ from jmarl.config import Config
 from jmarl.logs import EVALS, read_lines
 from jmarl.run_dir import replace_text, versions
 from jmarl.stats import bootstrap_interval, iqm
-from jmarl.sweep_names import shown, told
 from jmarl.sweep_plan import Member, Plan
+from jmarl.wording import shown, told
 
 SHOWN = 10  # rows of the table on the screen
 

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats as scipy_stats
 
-from jmarl.stats import bootstrap_interval, iqm, summary
+from jmarl.stats import bootstrap_interval, bootstrap_intervals, iqm, summary
 
 
 def test_the_interquartile_mean_leaves_a_quarter_out_at_each_end():
@@ -27,6 +27,13 @@ def test_the_interval_agrees_with_scipys_bootstrap():
     ).confidence_interval
     low, high = bootstrap_interval(sample, resamples=2000)
     np.testing.assert_allclose([low, high], expected, atol=0.03)
+
+
+def test_intervals_of_many_samples_are_those_of_each():
+    samples = np.random.default_rng(3).normal(size=(4, 2, 5))
+    low, high = bootstrap_intervals(samples)
+    for at in np.ndindex(4, 2):
+        assert (low[at], high[at]) == bootstrap_interval(samples[at])
 
 
 def test_a_summary_is_in_order_and_repeats():

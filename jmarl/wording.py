@@ -1,0 +1,18 @@
+"""Options and their values, as one reads them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def told(settings: Mapping[str, Any]) -> str:
+    """Settings as one reads them: `ppo.lr=0.0003, ppo.gamma=0.9`."""
+    return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
+
+
+def shown(value: Any) -> str:
+    """A value for tables and pictures."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple | list):
+        return "×".join(str(part) for part in value) or "none"
+    return str(value)
