@@ -59,15 +59,20 @@ class Crew:
         tried = None
         while tried != self.per_batch:
             tried = self.per_batch
-            trainer, hyper = self.trainer, self._hyper(self.alive[:tried])
-            if len(self.devices) > 1:
-                self.mesh = make_mesh(self.devices, tried)
-                trainer = replace(trainer, shards=self.mesh.shape[DATA], mesh=self.mesh)
-            trainer = replace(trainer, piece_rows=rows_at_once(len(self.devices)))
+            hyper = self._hyper(self.alive[:tried])
+            trainer, self.mesh = self.shared_out(tried)
             self.programs = compile_programs(trainer, hyper, self.episodes, tried, self.mesh)
             if self.limit is not None:
                 needed = self.programs.step_bytes
                 self.per_batch = fitting(len(self.seeds), tried, needed, self.limit)
+
+    def shared_out(self, members: int) -> tuple[Trainer, Mesh | None]:
+        """The trainer as so many members side by side are trained here, and on what."""
+        trainer = replace(self.trainer, piece_rows=rows_at_once(len(self.devices)))
+        if len(self.devices) < 2:
+            return trainer, None
+        mesh = make_mesh(self.devices, members)
+        return replace(trainer, shards=mesh.shape[DATA], mesh=mesh), mesh
 
     def begin(self) -> None:
         self.batches = [self._init(ids) for ids in self._slots()]
