@@ -13,6 +13,8 @@ import torch_core
 import torch_mat
 from mpe2 import simple_spread_v3
 
+from benchmarks.report import Row
+from benchmarks.torch_baseline.__main__ import Point, random_return, rows_of
 from benchmarks.torch_baseline.losses import ValueNorm, gae
 from benchmarks.torch_baseline.spread import VectorisedSpread
 from benchmarks.torch_baseline.trainers import Settings, make_trainer, minibatches, reference
@@ -243,3 +245,19 @@ def test_all_settings_of_the_references_are_settings():
         assert reference(algorithm, envs, lr=1e-3).lr == 1e-3
     assert reference("mat", 1).clip_eps == 0.05
     assert reference("mappo", 1).activation == "tanh"
+
+
+def test_curves_become_rows_of_the_one_form():
+    points = [Point(0, 0.0, -75.0), Point(3200, 1.5, -60.0)]
+    rows = rows_of({"mat": points}, random=-80.0)
+    assert rows[0] == Row("random", "torch_vectorised", "return_mean", -80.0)
+    assert rows[3:] == [
+        Row("mat/3200", "torch_vectorised", "return_mean", -60.0),
+        Row("mat/3200", "torch_vectorised", "seconds", 1.5),
+    ]
+
+
+def test_random_play_scores_as_it_is_known_to():
+    """4,000 episodes of numpy gave -79.2."""
+    torch.manual_seed(0)
+    assert random_return(num_agents=3, episodes=2000) == pytest.approx(-79.2, abs=2)

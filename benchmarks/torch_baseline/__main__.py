@@ -1,7 +1,8 @@
 """What the torch trainers learn on simple_spread: greedy returns over training.
 
 With the numbers of jmarl's presets `mat_simple_spread` and `mappo_simple_spread`, but a constant
-learning rate and fewer worlds; the worlds are the vectorised ones. Seconds are of training alone.
+learning rate, 128 worlds for both and a smaller budget; the worlds are the vectorised ones.
+Seconds are of training alone.
 """
 
 import time
@@ -19,7 +20,7 @@ RUNS = {
     "mat": Settings("mat", 128, epochs=5, num_minibatches=8, gamma=0.95),
     "mappo": Settings("mappo", 128, epochs=5, num_minibatches=4, gamma=0.95, hidden=(128, 128)),
 }
-UPDATES, QUICK_UPDATES = 128, 8
+UPDATES, QUICK_UPDATES = 96, 8
 EVALUATIONS = 8
 EPISODES = 512
 
