@@ -88,13 +88,19 @@ def meta() -> dict[str, Any]:
     packages = ("jax", "jaxlib", "jaxmarl", "mpe2", "numpy")
     return {
         "commit": found.stdout.strip() or None,
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", f"benchmarks.{_called()}", *sys.argv[1:]]),
         "versions": {"python": platform.python_version()}
         | {package: importlib.metadata.version(package) for package in packages},
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "backend": jax.default_backend(),
     }
+
+
+def _called() -> str:
+    """The benchmark's name: a module's, or that of a package which is run."""
+    script = Path(sys.argv[0])
+    return script.parent.name if script.stem == "__main__" else script.stem
 
 
 def write(path: Path, rows: list[Row], **further: Any) -> None:

@@ -1,7 +1,7 @@
 """MAPPO and IPPO in PyTorch, after on-policy and after XuanCe: what the JAX versions must match.
 
-The on-policy modules carry the parameter names of marlbenchmark/on-policy, so that its checkpoints
-load; those of XuanCe follow its equations only. T steps, B rows, N agents, K sub-actions, H hidden.
+The on-policy modules are the baseline's own, with further kinds of actions; those of XuanCe follow
+its equations only. T steps, B rows, N agents, K sub-actions, H hidden.
 Everything computes in the precision of the modules and tensors that it is given.
 """
 
@@ -12,10 +12,18 @@ from torch import nn
 from torch.distributions import Categorical, Independent, Normal
 from torch.nn.utils import clip_grad_norm_
 from torch_core import huber, masked_mean, policy_loss, value_loss
-from torch_mat import MASKED_LOGIT, linear
+from torch_mat import MASKED_LOGIT
 from torch_mat import perturb as perturb
 
-ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh}
+from benchmarks.torch_baseline import actor_critic_networks as networks
+from benchmarks.torch_baseline.actor_critic_networks import (
+    ACTIVATIONS,
+    CategoricalHead,
+    Trunk,
+    orthogonal_gru,
+)
+from benchmarks.torch_baseline.actor_critic_networks import RnnLayer as RnnLayer
+from benchmarks.torch_baseline.mat_networks import linear
 
 
 def categorical(logits, available=None):
@@ -28,17 +36,6 @@ def categorical(logits, available=None):
 def gaussian(mean, log_std):
     """Normal(mean, exp(log_std)) of the whole action: log π and entropy summed over its axes."""
     return Independent(Normal(mean, log_std.exp()), 1)
-
-
-def orthogonal_gru(n_in, n_out, **options):
-    """GRU with each stacked (3H, ·) weight orthogonal as one matrix, and zero biases."""
-    gru = nn.GRU(n_in, n_out, **options)
-    for name, parameter in gru.named_parameters():
-        if name.startswith("weight"):
-            nn.init.orthogonal_(parameter)
-        else:
-            nn.init.zeros_(parameter)
-    return gru
 
 
 def step(modules, optimiser, loss, max_grad_norm):
@@ -60,67 +57,6 @@ def scalars(losses):
 
 
 # On-policy.
-
-
-def hidden_layer(n_in, hidden, activation):
-    """LN(act(W x + b)), W of the activation's gain: √2 for relu, 5/3 for tanh."""
-    gain = nn.init.calculate_gain(activation)
-    return nn.Sequential(
-        linear(n_in, hidden, gain), ACTIVATIONS[activation](), nn.LayerNorm(hidden)
-    )
-
-
-class MlpLayers(nn.Module):
-    """1 + layer_n hidden layers."""
-
-    def __init__(self, in_dim, hidden, layer_n, activation):
-        super().__init__()
-        self.fc1 = hidden_layer(in_dim, hidden, activation)
-        self.fc2 = nn.ModuleList(hidden_layer(hidden, hidden, activation) for _ in range(layer_n))
-
-    def forward(self, x):
-        x = self.fc1(x)
-        for layer in self.fc2:
-            x = layer(x)
-        return x
-
-
-class MlpBase(nn.Module):
-    """layers(LN(x)), or layers(x) without feature_norm."""
-
-    def __init__(self, in_dim, hidden, layer_n, activation, feature_norm=True):
-        super().__init__()
-        self.feature_norm = nn.LayerNorm(in_dim) if feature_norm else nn.Identity()
-        self.mlp = MlpLayers(in_dim, hidden, layer_n, activation)
-
-    def forward(self, x):
-        return self.mlp(self.feature_norm(x))
-
-
-class RnnLayer(nn.Module):
-    """h_t = GRU(x_t, m_t h_{t-1}) over x (T, B, H), m (T, B, 1); -> LN(h_1 … h_T), h_T (B, H)."""
-
-    def __init__(self, hidden):
-        super().__init__()
-        self.rnn = orthogonal_gru(hidden, hidden, num_layers=1)
-        self.norm = nn.LayerNorm(hidden)
-
-    def forward(self, x, h, masks):
-        outputs = []
-        for t in range(len(x)):
-            _, last = self.rnn(x[t : t + 1], (h * masks[t]).unsqueeze(0))
-            h = last.squeeze(0)
-            outputs.append(h)
-        return self.norm(torch.stack(outputs)), h
-
-
-class CategoricalHead(nn.Module):
-    def __init__(self, hidden, n):
-        super().__init__()
-        self.linear = linear(hidden, n, 0.01)
-
-    def forward(self, x, available=None):
-        return categorical(self.linear(x), available)
 
 
 class LogStd(nn.Module):
@@ -163,30 +99,19 @@ class ActionLayer(nn.Module):
         if available is not None and self.kind != "discrete":
             raise ValueError(f"no mask of available actions for {self.kind!r}")
         if self.kind == "multi":
-            dists = [head(x) for head in self.action_outs]
+            dists = [categorical(head(x)) for head in self.action_outs]
             log_prob = [dist.log_prob(action[..., k]) for k, dist in enumerate(dists)]
             return torch.stack(log_prob, -1), torch.stack([d.entropy() for d in dists], -1)
         if self.kind == "box":
             dist = self.action_out(x)
             return dist.log_prob(action).unsqueeze(-1), dist.entropy()
-        dist = self.action_out(x, available)
+        dist = categorical(self.action_out(x), available)
         return dist.log_prob(action.squeeze(-1)).unsqueeze(-1), dist.entropy()
 
 
-class Trunk(nn.Module):
-    """What actor and critic share in structure: base, and the GRU if recurrent."""
-
-    def __init__(self, in_dim, hidden, layer_n, activation, recurrent, feature_norm):
-        super().__init__()
-        self.base = MlpBase(in_dim, hidden, layer_n, activation, feature_norm)
-        if recurrent:
-            self.rnn = RnnLayer(hidden)
-        self.recurrent = recurrent
-
-    def features(self, x, h, masks):
-        """Feed-forward: x (..., in), h returned as it came. Recurrent: x (T, B, in)."""
-        x = self.base(x)
-        return self.rnn(x, h, masks) if self.recurrent else (x, h)
+def widths(hidden, layer_n):
+    """Of 1 + layer_n hidden layers."""
+    return (hidden,) * (1 + layer_n)
 
 
 class Actor(Trunk):
@@ -202,7 +127,7 @@ class Actor(Trunk):
         recurrent=False,
         feature_norm=True,
     ):
-        super().__init__(obs_dim, hidden, layer_n, activation, recurrent, feature_norm)
+        super().__init__(obs_dim, widths(hidden, layer_n), activation, recurrent, feature_norm)
         self.act = ActionLayer(hidden, action)
 
     def evaluate(self, obs, h, action, masks, available=None):
@@ -216,7 +141,7 @@ class Actor(Trunk):
         return *self.act.evaluate(x, action, available), h
 
 
-class Critic(Trunk):
+class Critic(networks.Critic):
     """V (..., 1) and the last h."""
 
     def __init__(
@@ -228,12 +153,7 @@ class Critic(Trunk):
         recurrent=False,
         feature_norm=True,
     ):
-        super().__init__(in_dim, hidden, layer_n, activation, recurrent, feature_norm)
-        self.v_out = linear(hidden, 1, 1.0)
-
-    def forward(self, x, h=None, masks=None):
-        x, h = self.features(x, h, masks)
-        return self.v_out(x), h
+        super().__init__(in_dim, widths(hidden, layer_n), activation, recurrent, feature_norm)
 
 
 def entropy_bonus(entropy, active, over_heads="mean"):

@@ -1,0 +1,72 @@
+"""A process that plays some of mpe2's worlds, as told by `workers`. It never loads torch.
+
+Observations, rewards and actions lie in memory that both share; one byte asks for a step, one
+answers. When the other side is gone there is nothing to read, and the process ends.
+"""
+
+import mmap
+import os
+import sys
+
+import numpy as np
+
+
+def layout(num_envs: int, num_agents: int, obs_size: int) -> dict[str, tuple]:
+    """Name → type and shape of each shared array, one after the other."""
+    agents = (num_envs, num_agents)
+    return {
+        "action": (np.int64, agents),
+        "reward": (np.float32, agents),
+        "obs": (np.float32, (*agents, obs_size)),
+        "final_obs": (np.float32, (*agents, obs_size)),
+    }
+
+
+def size(num_envs: int, num_agents: int, obs_size: int) -> int:
+    fields = layout(num_envs, num_agents, obs_size).values()
+    return sum(np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in fields)
+
+
+def arrays(memory: mmap.mmap, num_envs: int, num_agents: int, obs_size: int) -> dict:
+    found, offset = {}, 0
+    for name, (kind, shape) in layout(num_envs, num_agents, obs_size).items():
+        found[name] = np.ndarray(shape, kind, buffer=memory, offset=offset)
+        offset += found[name].nbytes
+    return found
+
+
+def play(memory_fd: int, told: int, first: int, last: int, seed: int, sizes: list[int]) -> None:
+    """The worlds from `first` to before `last`; world i begins with seed + i."""
+    from mpe2 import simple_spread_v3
+
+    shared = arrays(mmap.mmap(memory_fd, size(*sizes)), *sizes)
+    action, reward, obs, final = (shared[name][first:last] for name in layout(*sizes))
+    envs = [simple_spread_v3.parallel_env(N=sizes[1]) for _ in range(first, last)]
+    for i, env in enumerate(envs):
+        seen, _ = env.reset(seed=seed + first + i)
+        obs[i] = list(seen.values())
+    os.write(told, b".")
+    while _asked(told):
+        for i, env in enumerate(envs):
+            seen, paid, *_ = env.step(dict(zip(env.agents, action[i].tolist(), strict=True)))
+            reward[i] = list(paid.values())
+            if env.agents:
+                obs[i] = list(seen.values())
+            else:  # the time is over
+                final[i] = list(seen.values())
+                seen, _ = env.reset()
+                obs[i] = list(seen.values())
+        os.write(told, b".")
+
+
+def _asked(told: int) -> bool:
+    """Whether there is a further step; not when the other side has gone."""
+    try:
+        return bool(os.read(told, 1))
+    except ConnectionResetError:
+        return False
+
+
+if __name__ == "__main__":
+    memory_fd, told, first, last, seed, *sizes = map(int, sys.argv[1:])
+    play(memory_fd, told, first, last, seed, sizes)
