@@ -36,10 +36,12 @@ def change(metric: str, old: float, new: float) -> float | None:
 
 def compared(old: Figures, new: Figures) -> list[tuple[tuple[str, str, str], float, float, float]]:
     """What both have, worst first."""
-    pairs = [
-        (key, old[key], new[key], change(key[2], old[key], new[key])) for key in old if key in new
-    ]
-    return sorted((p for p in pairs if p[3] is not None), key=lambda pair: pair[3])  # type: ignore
+    found = []
+    for key in old.keys() & new.keys():
+        times = change(key[2], old[key], new[key])
+        if times is not None:
+            found.append((key, old[key], new[key], times))
+    return sorted(found, key=lambda pair: (pair[3], pair[0]))
 
 
 def main() -> None:
@@ -64,9 +66,8 @@ def main() -> None:
         ],
     )
     lost = len(old.keys() - new.keys())
-    console.print(
-        f"{len(worse)} of {len(pairs)} worse by more than {options.by}×; {lost} not in new"
-    )
+    of = f"{len(worse)} of {len(pairs)}"
+    console.print(f"{of} worse by more than {options.by}×; {lost} of the old not in new")
     raise SystemExit(bool(worse))
 
 
