@@ -21,8 +21,8 @@ from benchmarks.report import Row, arguments, console, table, write
 from benchmarks.throughput_subjects import GEMM, serve
 
 TORCH = ("torch_subprocess", "torch_vectorised")
-WORLDS = (1, 16, 128, 1024, 4096)
-AGENTS = (3, 10, 30)
+LARGE = (1024, 4096)  # worlds
+AGENTS = (10, 30)  # three are in the others
 ROUNDS = 5
 LONG = 6.0  # seconds: of what takes longer, fewer turns are taken
 FEW_ROUNDS = 3
@@ -58,25 +58,36 @@ Case = tuple[dict[str, Any], tuple[str, ...]]  # jmarl's options, and who is mea
 
 
 def cases(quick: bool) -> dict[str, Case]:
-    """`algorithm/worlds`, JaxMARL's shapes, and MAT with more agents."""
-    worlds = (16, 128) if quick else WORLDS
+    """`algorithm/worlds`, JaxMARL's shapes, and MAT with more agents; what takes longest is last,
+    so that a run that is cut short has most of them."""
     algorithms = ("mat", "mappo") if quick else ("mat", "mappo", "rmappo", "ippo")
-    found: dict[str, Case] = {}
-    for algorithm in algorithms:
-        for count in worlds:
-            options = {"algorithm": algorithm, "num_envs": count, "ppo": REFERENCE}
-            others = TORCH if count <= MOST_MPE2 else TORCH[1:]
-            found[f"{algorithm}/{count}"] = options, ("jmarl", *others)
-    for count in (1024,) if quick else (16, 1024):
-        found[f"ippo_jaxmarl/{count}"] = JAXMARL_IPPO | {"num_envs": count}, ("jmarl",)
+
+    def reference(worlds: tuple[int, ...]) -> dict[str, Case]:
+        return {
+            f"{algorithm}/{count}": (
+                {"algorithm": algorithm, "num_envs": count, "ppo": REFERENCE},
+                ("jmarl", *(TORCH if count <= MOST_MPE2 else TORCH[1:])),
+            )
+            for count in worlds
+            for algorithm in algorithms
+        }
+
+    ippo = {
+        f"ippo_jaxmarl/{count}": (JAXMARL_IPPO | {"num_envs": count}, ("jmarl",))
+        for count in (1024, 16)
+    }
     if quick:
-        return found
-    found["rmappo_jaxmarl/256"] = JAXMARL_GRU | {"num_envs": 256}, ("jmarl",)
-    for agents in AGENTS[1:]:
-        options = {"algorithm": "mat", "num_envs": 128, "ppo": REFERENCE}
-        options["env_options"] = {"num_agents": agents}
-        found[f"mat_agents/{agents}"] = options, ("jmarl", "torch_vectorised")
-    return found
+        return reference((128, 16)) | ippo
+    gru = {"rmappo_jaxmarl/256": (JAXMARL_GRU | {"num_envs": 256}, ("jmarl",))}
+    many_agents = {
+        f"mat_agents/{agents}": (
+            {"algorithm": "mat", "num_envs": 128, "ppo": REFERENCE}
+            | {"env_options": {"num_agents": agents}},
+            ("jmarl", "torch_vectorised"),
+        )
+        for agents in AGENTS
+    }
+    return reference((128,)) | ippo | gru | reference((16, 1)) | many_agents | reference(LARGE)
 
 
 @contextmanager
