@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch_mat
 from test_mat_parity import B, N, data, models, seen, to_torch
 
+from benchmarks.torch_baseline.mat_networks import SelfAttention
 from jmarl.replay_attention import PARTS, Watched, attention_of
 
 BLOCKS, HEADS = 2, 2
@@ -35,7 +35,7 @@ def torch_weights(model, obs, action, available):
         found[name] = softmax(scores)
 
     for path, module in model.named_modules():
-        if isinstance(module, torch_mat.SelfAttention):
+        if isinstance(module, SelfAttention):
             *_, block, last = path.split(".")
             name = (PARTS[last], int(block))
             hook = module.register_forward_pre_hook(
