@@ -18,6 +18,7 @@ import torch_actor_critic as reference
 import torch_core
 
 from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.losses import Counts
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
@@ -419,8 +420,8 @@ def test_the_seeds_own_mistakes_are_not_ours(x64):
     target, value, active = (jnp.asarray(data[name]) for name in ("return", "value", "active"))
     right = objective_of(clip_value=False, huber=False, norm=True, squared_factor=1.0)
     batch = ours(data, None)
-    _, statistics = right.prepare(None, {}, ValueNorm.create(), batch)
-    loss = float(right._value_loss(value, batch, statistics, Hyper()))
+    _, statistics, _ = right.prepare(None, {}, ValueNorm.create(), batch)
+    loss = float(right._value_loss(value, batch, Counts.of(batch.active), statistics, Hyper()))
 
     torch_value, torch_target, mask = (torch.tensor(data[n])[..., None] for n in
                                        ("value", "return", "active"))  # fmt: skip
