@@ -279,8 +279,9 @@ def make_trainer(
 ) -> Trainer:
     """`processes` play mpe2's worlds; by default one for each core that may be used.
 
-    More cost more: against 2, a step of 16 worlds took 1.3 times the processor's time with 4 and
-    1.7 times with 16; a step of 128 worlds 1.2 and 1.1 times (the best of several, on one core).
+    More gain nothing: measured on one core, a step of 16 worlds took 1.1 to 1.2 times the
+    processor's time with 4 processes that it took with 2, and 1.2 to 1.6 times with 16 (medians of
+    two measurements); with 128 worlds the three could not be told apart.
     """
     size = (settings.num_envs, settings.num_agents, settings.seed)
     if worlds == "vectorised":
