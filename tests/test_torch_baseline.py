@@ -253,7 +253,7 @@ def test_curves_become_rows_of_the_one_form():
     assert rows[0] == Row("random", "torch_vectorised", "return_mean", -80.0)
     assert rows[3:] == [
         Row("mat/3200", "torch_vectorised", "return_mean", -60.0),
-        Row("mat/3200", "torch_vectorised", "seconds", 1.5),
+        Row("mat/3200", "torch_vectorised", "cpu_seconds", 1.5),
     ]
 
 

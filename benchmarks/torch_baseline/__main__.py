@@ -2,7 +2,7 @@
 
 With the numbers of jmarl's presets `mat_simple_spread` and `mappo_simple_spread`, but a constant
 learning rate, 128 worlds for both and a smaller budget; the worlds are the vectorised ones.
-Seconds are of training alone.
+Seconds are the processor's, of training alone: the machine may have other things to do.
 """
 
 import time
@@ -47,14 +47,14 @@ def learn(name: str, settings: Settings, updates: int) -> list[Point]:
     per_update, every = settings.num_envs * settings.rollout_length, updates // EVALUATIONS
     points, spent = [Point(0, 0.0, trainer.evaluate(EPISODES))], 0.0
     for done in range(1, updates + 1):
-        started = time.perf_counter()
+        started = time.process_time()
         trainer.rollout()
         trainer.update()
-        spent += time.perf_counter() - started
+        spent += time.process_time() - started
         if done % every == 0:
             points.append(Point(done * per_update, spent, trainer.evaluate(EPISODES)))
             console.print(
-                f"{name}: {points[-1].steps:,} steps, {spent:.0f} s, "
+                f"{name}: {points[-1].steps:,} steps, {spent:.0f} cpu s, "
                 f"return {points[-1].greedy_return:.1f}"
             )
     trainer.close()
@@ -67,7 +67,7 @@ def rows_of(curves: dict[str, list[Point]], random: float) -> list[Row]:
         for point in points:
             case = f"{name}/{point.steps}"
             rows.append(Row(case, SUBJECT, "return_mean", point.greedy_return))
-            rows.append(Row(case, SUBJECT, "seconds", point.seconds))
+            rows.append(Row(case, SUBJECT, "cpu_seconds", point.seconds))
     return rows
 
 
@@ -108,7 +108,7 @@ def main() -> None:
         ]
         for name, points in curves.items()
     ]
-    columns = ["", "random", "untrained", "trained", "steps", "seconds"]
+    columns = ["", "random", "untrained", "trained", "steps", "cpu seconds"]
     table(f"greedy return in torch, mean of {EPISODES} episodes", columns, lines)
     write(
         options.json,

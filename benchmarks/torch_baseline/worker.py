@@ -45,7 +45,6 @@ def play(memory_fd: int, told: int, first: int, last: int, seed: int, sizes: lis
     for i, env in enumerate(envs):
         seen, _ = env.reset(seed=seed + first + i)
         obs[i] = list(seen.values())
-    os.write(told, b".")
     while _asked(told):
         for i, env in enumerate(envs):
             seen, paid, *_ = env.step(dict(zip(env.agents, action[i].tolist(), strict=True)))
@@ -56,14 +55,15 @@ def play(memory_fd: int, told: int, first: int, last: int, seed: int, sizes: lis
                 final[i] = list(seen.values())
                 seen, _ = env.reset()
                 obs[i] = list(seen.values())
-        os.write(told, b".")
 
 
 def _asked(told: int) -> bool:
-    """Whether there is a further step; not when the other side has gone."""
+    """Tell that all is played; whether there is a further step. Not when the other side has gone,
+    be it before it was told or after."""
     try:
+        os.write(told, b".")
         return bool(os.read(told, 1))
-    except ConnectionResetError:
+    except ConnectionError:
         return False
 
 
