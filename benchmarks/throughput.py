@@ -12,7 +12,7 @@ import multiprocessing
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,12 +242,12 @@ def main() -> None:
         console.print(f"--only: no case {unknown[0]!r}; there are {', '.join(chosen)}.")
         raise SystemExit(2)
     rows: list[Row] = []
-    with process("gemm", {}) as peak:
+    with process("gemm", {}) as peak, suppress(KeyboardInterrupt):  # then there is less to show
         peak.recv()
         for case in options.only or chosen:
             console.print(f"[dim]{case} …[/dim]")
             rows += measure(case, *chosen[case], peak)
-            write(options.json, rows)  # what there is, should it be cut short
+            write(options.json, rows)
     table("training, steps per second", COLUMNS, lines(rows))
     plot(rows, options.json.with_suffix(".png"))
 
