@@ -52,7 +52,7 @@ def sum_of_parts(function: Callable[..., Any], parts: Parts, batch: Batch, *give
 
         return _total(one, each, lambda i: jax.tree.map(lambda x: x[i], batch))
 
-    if parts.mesh is None:
+    if parts.mesh is None or parts.mesh.shape[DATA] == 1:
         return own(batch, *given)
 
     def exchanged(batch: Batch, *given: Any) -> Any:
