@@ -209,6 +209,8 @@ def plot(rows: list[Row], path: Path) -> None:
     speeds = [row for row in rows if row.metric == "steps_per_s"]
     algorithms = list(dict.fromkeys(row.case.split("/")[0] for row in speeds))
     algorithms = [name for name in algorithms if "_" not in name]
+    if not algorithms:
+        return
     panels, axes = plt.subplots(
         1, len(algorithms), figsize=(3.2 * len(algorithms), 3.2), sharey=True, squeeze=False
     )
