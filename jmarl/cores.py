@@ -2,7 +2,8 @@
 
 As one device a CPU shares every single operation among its cores, which then wait for each other;
 as several, each learns from worlds of its own, in its own caches, and they meet once a minibatch.
-That is 1.1 to 2.8 times as fast where there is enough to do for each (`benchmarks.throughput`).
+That is 1.1 to 2.8 times as fast where there is enough to do for each (two cores; MAT and MAPPO with
+128 and 1024 worlds, one minibatch).
 """
 
 import os
