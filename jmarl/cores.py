@@ -17,13 +17,11 @@ ENOUGH = 512  # views of all agents in a core's part of a minibatch
 FORCED = "xla_force_host_platform_device_count"
 
 
-def make_devices(config: Config) -> int:
+def make_devices(config: Config) -> None:
     """Before jax is used for anything: as many devices as cores where that is faster, unless the
     user has said how many. Accelerators, if there are any, are not affected."""
-    count = cores() if pays(config, cores()) else 1
-    if count > 1 and FORCED not in os.environ.get("XLA_FLAGS", ""):
-        jax.config.update("jax_num_cpu_devices", count)
-    return count
+    if pays(config, cores()) and FORCED not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", cores())
 
 
 def pays(config: Config, count: int) -> bool:

@@ -1,6 +1,7 @@
 """Strictness for every test: no silent broadcasting of ranks, no random key used twice."""
 
 import os
+import sys
 
 # Tests compile much and run little: with XLA's optimiser off and its older code generator they
 # take half of the time. Set before jax is imported; commands that tests start inherit it.
@@ -28,6 +29,23 @@ def foreign():
     """The test runs other libraries' code, which broadcasts and reuses keys as it likes."""
     with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
         yield
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """`called(module, *arguments)`: a command's exit code, and what it said."""
+
+    def call(module, *arguments):
+        monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, arguments)])
+        try:
+            module.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return call
 
 
 @pytest.fixture(scope="module")

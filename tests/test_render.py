@@ -1,7 +1,7 @@
 """python -m jmarl.render, as it is typed."""
 
 import io
-import sys
+from functools import partial
 
 import pytest
 from PIL import Image
@@ -25,20 +25,8 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """The command's exit code, and what it said."""
-
-    def typed(*arguments):
-        monkeypatch.setattr(sys, "argv", ["jmarl.render", *map(str, arguments)])
-        try:
-            render.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return typed
+def command(called):
+    return partial(called, render)
 
 
 def test_a_run_ends_with_the_picture_that_is_drawn_of_its_best_checkpoint(command, run, tmp_path):

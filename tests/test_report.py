@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,21 +14,9 @@ from jmarl import report
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """The command's exit code, and what it said."""
+def command(called, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-    def typed(*arguments):
-        monkeypatch.setattr(sys, "argv", ["jmarl.report", *map(str, arguments)])
-        try:
-            report.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return typed
+    return partial(called, report)
 
 
 @pytest.fixture(scope="module")
