@@ -28,9 +28,13 @@ def num_worlds(num_agents: int) -> int:
     return {3: 1024, 10: 1024, 30: 512, 100: 64}.get(num_agents, 64)
 
 
+def cached(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
+    return policy.act(params, policy.chance(key, len(seen.obs)), (), seen)[1]
+
+
 def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
     """As the reference acts: for every agent the whole decoder, of which one row is used."""
-    _, act_key = jax.random.split(key)
+    _, noise = policy.chance(key, len(seen.obs))
     model, scale, n = policy.model.clone(one_hot=False), policy.scale(params), policy.num_agents
     features = apply(model, params, seen.obs, method="encode")
 
@@ -44,7 +48,7 @@ def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception)
 
     tokens = jnp.zeros((seen.obs.shape[0], n + 1, policy.token_size))
     tokens = tokens.at[:, 0].set(policy.start_token(seen.obs))
-    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), policy.noise(act_key, seen.obs)))
+    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), noise))
     return Decision(*(jnp.moveaxis(x, 0, 1) for x in chosen))
 
 
@@ -59,7 +63,7 @@ def measure(num_agents: int, rounds: int) -> list[Row]:
         action_mask=jnp.ones((worlds, num_agents, ACTIONS), bool),
     )
     subjects = {
-        "cached": lambda params, key, seen: policy.act(params, key, (), seen)[1],
+        "cached": lambda params, key, seen: cached(policy, params, key, seen),
         "recomputed": lambda params, key, seen: recomputed(policy, params, key, seen),
     }
     programs = {name: compile_program(act, params, act_key, seen) for name, act in subjects.items()}

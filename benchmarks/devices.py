@@ -25,7 +25,7 @@ from benchmarks.collectives import Collective, collectives
 from benchmarks.report import Row, arguments, console, interleaved, table, write
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.devices import DATA, hyper_sharding, make_mesh, replicated, state_sharding
+from jmarl.devices import DATA, make_mesh, places, shared_out
 from jmarl.population import Population
 
 DEVICES = (1, 2, 4, 8)
@@ -41,22 +41,22 @@ class Run:
     def __init__(self, members: int, worlds: int) -> None:
         trainer, hyper = make_trainer(build(CHOSEN | {"num_envs": worlds // members}))
         mesh, batched = make_mesh(jax.devices(), members), members > 1
-        trainer = replace(trainer, shards=mesh.shape[DATA], mesh=mesh)
+        trainer = replace(trainer, shards=mesh.shape[DATA])
         hyper = jax.tree.map(jnp.asarray, hyper)
         keys = jax.random.key(0)
         owner: Any = trainer
         if batched:
             owner, keys = Population(trainer), jax.random.split(keys, members)
             hyper = jax.tree.map(lambda x: jnp.full(members, x), hyper)
-        state, hypers = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
-        self.hyper = jax.device_put(hyper, hypers)
+        at = places(trainer, hyper, mesh, batched)
+        self.hyper = jax.device_put(hyper, at.hyper)
         unoptimised: Any = {"xla_backend_optimization_level": "0"}  # it runs once
-        init = jax.jit(owner.init, out_shardings=state, compiler_options=unoptimised)
+        init = jax.jit(owner.init, out_shardings=at.state, compiler_options=unoptimised)
         self.state = init(keys)
         step = jax.jit(
-            owner.step,
-            in_shardings=(state, hypers),
-            out_shardings=(state, replicated(mesh)),
+            shared_out(owner.step, at),
+            in_shardings=(at.state, at.hyper),
+            out_shardings=(at.state, at.everywhere),
             donate_argnums=0,
         )
         started = time.perf_counter()

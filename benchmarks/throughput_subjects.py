@@ -1,13 +1,15 @@
 """Who is measured by `benchmarks.throughput`: each in a process of its own, which answers calls.
 
 A process waits at its pipe while others have their turn. It does one update per call and says how
-long rollout and update took; jmarl's step is one program, so that its rollout is timed as a program
-of its own, and the update is what the whole step takes longer.
+long rollout and update took; jmarl's step is one program, so that its rollout is timed as a step of
+no epochs, and the update is what the whole step takes longer.
 """
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,8 +41,9 @@ def serve(pipe: Connection, subject: str, options: dict[str, Any]) -> None:
     about["first_update_s"] = time.perf_counter() - started
     about["peak_mb"] = memory_mb([os.getpid(), *_children()])
     pipe.send(about)
-    while pipe.recv():
-        pipe.send(turn())
+    with suppress(EOFError):  # nobody asks any more
+        while pipe.recv():
+            pipe.send(turn())
     # workers of worlds end when their pipes close with this process
     os._exit(0)
 
@@ -55,7 +58,7 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     from jmarl.config import build
     from jmarl.crew import make_crew
     from jmarl.devices import places
-    from jmarl.rollout import rollout
+    from jmarl.programs import fast_code, jitted_init, jitted_step
 
     config = build(options | {"total_updates": 1_000_000})
     cores.make_devices(config)
@@ -63,36 +66,26 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     trainer, mesh = crew.shared_out(1)
     hyper: Any = jax.tree.map(lambda x: float(x[0]), crew.hyper)
     at = None if mesh is None else places(trainer, hyper, mesh, batched=False)
-    key = jax.random.key(0)
     begin = time.perf_counter()
-    ins = {} if at is None else {"in_shardings": (at.state, at.hyper)}
-    outs = {} if at is None else {"out_shardings": (at.state, at.everywhere)}
-    first = {} if at is None else {"out_shardings": at.state}
-    unoptimised: Any = {"xla_backend_optimization_level": "0"}
-    state = jax.jit(trainer.init, compiler_options=unoptimised, **first)(key)
-    step = jax.jit(trainer.step, donate_argnums=0, **ins, **outs).lower(state, hyper).compile()
+    state = jitted_init(trainer, 1, at)(jax.random.key(0))
+    step = jitted_step(trainer, 1, at).lower(state, hyper).compile(fast_code())
     compile_s = time.perf_counter() - begin
-    if at is not None:
-        hyper = jax.device_put(hyper, at.hyper)
+    given = hyper if at is None else jax.device_put(hyper, at.hyper)
+    kept: dict[str, Any] = {"state": state, "only_play": None}
 
-    def play(state: Any, key: Any) -> Any:
-        length, share = trainer.rollout_length, trainer.share
-        return rollout(trainer.env, trainer.groups, state, key, length, share, hyper.gamma)
-
-    kept: dict[str, Any] = {"state": state, "play": None}
+    def updated(program: Any) -> float:
+        begin = time.perf_counter()
+        kept["state"], kept["metrics"] = program(kept["state"], given)
+        jax.block_until_ready((kept["state"], kept["metrics"]))
+        return time.perf_counter() - begin
 
     def turn() -> dict[str, float]:
-        if kept["play"] is None and "metrics" in kept:  # not before memory has been read
-            kept["play"] = jax.jit(play).lower(kept["state"], key).compile()
-            jax.block_until_ready(kept["play"](kept["state"], key))
-        begin = time.perf_counter()
-        kept["state"], kept["metrics"] = step(kept["state"], hyper)
-        jax.block_until_ready((kept["state"], kept["metrics"]))
-        whole = time.perf_counter() - begin
-        begin = time.perf_counter()
-        if kept["play"] is not None:
-            jax.block_until_ready(kept["play"](kept["state"], key))
-        played = time.perf_counter() - begin
+        if kept["only_play"] is None and "metrics" in kept:  # not before memory has been read
+            idle = jitted_step(replace(trainer, epochs=0), 1, at)
+            kept["only_play"] = idle.lower(kept["state"], hyper).compile(fast_code())
+            updated(kept["only_play"])
+        whole = updated(step)
+        played = 0.0 if kept["only_play"] is None else updated(kept["only_play"])
         return {"whole": whole, "rollout": played, "update": whole - played}
 
     return turn, {"compile_s": compile_s, "devices": jax.device_count()}

@@ -86,10 +86,14 @@ class ActorCriticPolicy:
         }
         return {part: jnp.zeros((num_envs, *size), float_dtype()) for part, size in sizes.items()}
 
+    def chance(self, key: jax.Array, num_envs: int) -> jax.Array:
+        shape = (num_envs, self.num_agents, self.space.size)
+        return self.actions.noise(key, shape, float_dtype())
+
     def act(
         self,
         params: Any,
-        key: jax.Array,
+        chance: jax.Array,
         memory: dict[str, jax.Array],
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -99,8 +103,7 @@ class ActorCriticPolicy:
         value, critic_state = self._step("critic", params, memory, seen)
         actions, scale, mask = self.actions, self._scale(params), seen.action_mask
         mean = self._squashed(logits)
-        noise = actions.noise(key, mean.shape, mean.dtype)
-        action, log_prob = choose(actions, noise, mean, scale, mask, deterministic)
+        action, log_prob = choose(actions, chance, mean, scale, mask, deterministic)
         after = {"actor": actor_state, "critic": critic_state} if memory else memory
         return after, Decision(action, log_prob, self._for_all(value), context=memory or None)
 
@@ -114,11 +117,8 @@ class ActorCriticPolicy:
         logits, _ = self._run("actor", params, start, seen)
         value, _ = self._run("critic", params, start, seen)
         mean, scale, mask = self._squashed(logits), self._scale(params), seen.action_mask
-        return Evaluation(
-            log_prob=self.actions.log_prob(mean, scale, mask, action),
-            entropy=self.actions.entropy(mean, scale, mask),
-            value=self._for_all(value),
-        )
+        log_prob, entropy = self.actions.evaluate(mean, scale, mask, action)
+        return Evaluation(log_prob, entropy, self._for_all(value))
 
     def value(
         self, params: Any, key: jax.Array, memory: dict[str, jax.Array], seen: Perception

@@ -72,13 +72,13 @@ class Crew:
         if len(self.devices) < 2:
             return trainer, None
         mesh = make_mesh(self.devices, members)
-        return replace(trainer, shards=mesh.shape[DATA], mesh=mesh), mesh
+        return replace(trainer, shards=mesh.shape[DATA]), mesh
 
     def begin(self) -> None:
         self.batches = [self._init(ids) for ids in self._slots()]
 
     def _init(self, ids: np.ndarray) -> State:
-        return self.programs.init(self._placed("key", self._keys(ids)[0]))
+        return self.programs.init(self._placed("own", self._keys(ids)[0]))
 
     def take_up(self, states: State, alive: np.ndarray, best: Best | None) -> None:
         """`states` `[A, …]` are those of the members in `alive`."""
@@ -137,7 +137,7 @@ class Crew:
                 again = partial(jax.random.fold_in, data=fold)
                 keys = again(keys) if self.per_batch == 1 else jax.vmap(again)(keys)
             given = parameters[i]
-            keys = self._placed("key", keys)
+            keys = self._placed("own", keys)
             return jax.device_get(self.programs.score(given.params, given.norms, keys, flag))
 
         return jax.tree.map(lambda *x: self._in_order(x), *self._for_each_batch(score))

@@ -1,18 +1,13 @@
 """Where a run lies: its members and its worlds, shared out over devices.
 
-Only places are named here. Given a state that lies on several devices, XLA divides the work and
-adds the sums that means and moments need, so that these are of the whole batch. Only gradients
-are divided by hand (`jmarl.parts`). Pure; `jit` is the caller's:
+Training is divided by hand: every device steps its own members and worlds, and they meet only for
+the sums of `jmarl.shards`. What begins and scores a run is divided by XLA. Pure; `jit` is the
+caller's:
 
     mesh = make_mesh(jax.devices(), members=1)
-    trainer = replace(trainer, shards=mesh.shape[DATA], mesh=mesh)
-    state, everywhere = state_sharding(trainer, mesh), replicated(mesh)
-    jax.jit(
-        trainer.step,
-        in_shardings=(state, hyper_sharding(hyper, mesh)),
-        out_shardings=(state, everywhere),
-        donate_argnums=0,
-    )
+    trainer = replace(trainer, shards=mesh.shape[DATA])
+    at = places(trainer, hyper, mesh, batched=False)
+    jax.jit(shared_out(trainer.step, at), donate_argnums=0)
 """
 
 import math
@@ -30,7 +25,7 @@ from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
 from jmarl.population import Population
 from jmarl.trainer import Trainer
-from jmarl.types import DATA, MEMBER, State
+from jmarl.types import DATA, MEMBER, Metrics, State
 
 
 def make_mesh(devices: Sequence[Any], members: int = 1) -> Mesh:
@@ -66,19 +61,34 @@ def hyper_sharding(hyper: Hyper, mesh: Mesh) -> Hyper:
 
 
 class Places(NamedTuple):
-    """Where the arguments of a run's programs lie."""
+    """Where the arguments and results of a run's programs lie."""
 
     state: State
     hyper: Hyper
-    key: NamedSharding
+    own: NamedSharding  # of what every member has one of: keys, metrics
     everywhere: NamedSharding
 
 
 def places(trainer: Trainer, hyper: Hyper, mesh: Mesh, batched: bool) -> Places:
     """Of one run, or (`batched`) of members side by side."""
-    keys = NamedSharding(mesh, PartitionSpec(MEMBER)) if batched else replicated(mesh)
+    own = NamedSharding(mesh, PartitionSpec(MEMBER)) if batched else replicated(mesh)
     state = state_sharding(trainer, mesh, batched)
-    return Places(state, hyper_sharding(hyper, mesh), keys, replicated(mesh))
+    return Places(state, hyper_sharding(hyper, mesh), own, replicated(mesh))
+
+
+Step = Callable[[State, Hyper], tuple[State, Metrics]]
+
+
+def shared_out(step: Step, at: Places) -> Step:
+    """A trainer's or population's step, taken by every device for what lies there."""
+    specs = jax.tree.map(lambda place: place.spec, at)
+    return jax.shard_map(
+        step,
+        mesh=at.everywhere.mesh,
+        in_specs=(specs.state, specs.hyper),
+        out_specs=(specs.state, specs.own),
+        check_vma=False,
+    )
 
 
 def chosen_devices(

@@ -7,7 +7,7 @@ have theirs drawn at once.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import distrax
@@ -25,14 +25,14 @@ class Actions(NamedTuple):
     """How to draw, score and encode the actions of one space.
 
     `logits` `[…, A]` are means for a Box, `scale` its standard deviation (unused otherwise),
-    `mask` `[…, A]` what is legal."""
+    `mask` `[…, A]` what is legal; None: everything is."""
 
     components: int  # K
     noise: Callable[..., jax.Array]  # (key, shape of logits, dtype) → all the chance there is
     sample: Callable[..., jax.Array]  # (noise, logits, scale, mask) → action
     mode: Callable[..., jax.Array]  # (logits, scale, mask) → action
     log_prob: Callable[..., jax.Array]  # (logits, scale, mask, action) → […, K]
-    entropy: Callable[..., jax.Array]  # (logits, scale, mask) → […, K]
+    evaluate: Callable[..., tuple[jax.Array, jax.Array]]  # likewise → log_prob, entropy […, K]
     encode: Callable[[jax.Array], jax.Array]  # action → […, A]: one-hot, or the action itself
 
 
@@ -41,7 +41,7 @@ def choose(
     noise: jax.Array,
     logits: jax.Array,
     scale: jax.Array,
-    mask: jax.Array,
+    mask: jax.Array | None,
     deterministic: bool | jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """An action, drawn with the given noise or the likeliest, and its log-probability. Where that
@@ -68,20 +68,29 @@ def _gaussian(space: Box) -> Actions:
             logits, jnp.broadcast_to(scale.reshape(leading + scale.shape), logits.shape)
         )
 
+    def counted(x: jax.Array, mask: jax.Array | None) -> jax.Array:
+        return x if mask is None else x * mask
+
     def log_prob(
-        logits: jax.Array, scale: jax.Array, mask: jax.Array, action: jax.Array
+        logits: jax.Array, scale: jax.Array, mask: jax.Array | None, action: jax.Array
     ) -> jax.Array:
-        return normal(logits, scale).log_prob(action) * mask
+        return counted(normal(logits, scale).log_prob(action), mask)
+
+    def evaluate(
+        logits: jax.Array, scale: jax.Array, mask: jax.Array | None, action: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        entropy = counted(normal(logits, scale).entropy(), mask)
+        return log_prob(logits, scale, mask, action), entropy
 
     return Actions(
         components=space.size,
         noise=jax.random.normal,
-        sample=lambda noise, logits, scale, mask: (
-            (logits + normal(logits, scale).scale * noise) * mask
+        sample=lambda noise, logits, scale, mask: counted(
+            logits + normal(logits, scale).scale * noise, mask
         ),
-        mode=lambda logits, scale, mask: logits * mask,
+        mode=lambda logits, scale, mask: counted(logits, mask),
         log_prob=log_prob,
-        entropy=lambda logits, scale, mask: normal(logits, scale).entropy() * mask,
+        evaluate=evaluate,
         encode=lambda action: action,
     )
 
@@ -90,36 +99,44 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
     """One categorical choice per head; without heads of its own an action has no last axis."""
     stops = np.cumsum(heads)[:-1]
 
-    def choices(logits: jax.Array, mask: jax.Array) -> list[jax.Array]:
-        """Per head legal logits, `[n, …]`: choices come first, so that what is computed over them
-        is a few long vectors and not many short sums."""
-        legal = jnp.where(mask, logits, MASKED)
-        return jnp.split(jnp.moveaxis(legal, -1, 0), stops)
+    def choices(logits: jax.Array, mask: jax.Array | None) -> list[jax.Array]:
+        """Per head legal logits, `[n, R]` of all rows: choices come first, so that what is computed
+        over them is a few long vectors and not many short sums. (A network's last layer gives them
+        that way, seen from the other side.)"""
+        turned = logits.reshape(-1, logits.shape[-1]).T
+        if mask is not None:
+            turned = jnp.where(mask.reshape(-1, mask.shape[-1]).T, turned, MASKED)
+        return jnp.split(turned, stops)
 
-    def joined(parts: list[jax.Array]) -> jax.Array:
-        return jnp.stack(parts, axis=-1) if shape else parts[0]
+    def joined(parts: list[jax.Array], like: jax.Array) -> jax.Array:
+        """Actions of the rows of `like` `[…, A]`."""
+        apart = [part.reshape(like.shape[:-1]) for part in parts]
+        return jnp.stack(apart, axis=-1) if shape else apart[0]
 
     def parted(action: jax.Array) -> list[jax.Array]:
         return [action[..., k] for k in range(len(heads))] if shape else [action]
 
-    def sample(noise: jax.Array, logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
-        """The first choice whose probability and those before it add up to more than the noise."""
-        points = jnp.moveaxis(noise, -1, 0)
-        pairs = zip(choices(logits, mask), points, strict=True)
-        return joined([drawn(part, point) for part, point in pairs])
+    def stacked(parts: Sequence[jax.Array], like: jax.Array) -> jax.Array:
+        return jnp.stack(parts, axis=-1).reshape(*like.shape[:-1], len(heads))
 
-    def log_prob(
-        logits: jax.Array, scale: jax.Array, mask: jax.Array, action: jax.Array
+    def sample(
+        noise: jax.Array, logits: jax.Array, scale: jax.Array, mask: jax.Array | None
     ) -> jax.Array:
+        """The first choice whose probability and those before it add up to more than the noise."""
+        points = noise.reshape(-1, len(heads)).T
+        pairs = zip(choices(logits, mask), points, strict=True)
+        return joined([drawn(part, point) for part, point in pairs], logits)
+
+    def evaluate(
+        logits: jax.Array, scale: jax.Array, mask: jax.Array | None, action: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         pairs = zip(choices(logits, mask), parted(action), strict=True)
-        return jnp.stack([picked(log_softmax(part), chosen) for part, chosen in pairs], axis=-1)
+        scores = [scored(part, choice.reshape(-1)) for part, choice in pairs]
+        log_prob, entropy = zip(*scores, strict=True)
+        return stacked(log_prob, logits), stacked(entropy, logits)
 
-    def entropy(logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
-        parts = [log_softmax(part) for part in choices(logits, mask)]
-        return jnp.stack([-total(jnp.exp(part) * part) for part in parts], axis=-1)
-
-    def mode(logits: jax.Array, scale: jax.Array, mask: jax.Array) -> jax.Array:
-        return joined([part.argmax(0) for part in choices(logits, mask)])
+    def mode(logits: jax.Array, scale: jax.Array, mask: jax.Array | None) -> jax.Array:
+        return joined([part.argmax(0) for part in choices(logits, mask)], logits)
 
     def encode(action: jax.Array) -> jax.Array:
         pairs = zip(parted(action), heads, strict=True)
@@ -130,8 +147,8 @@ def _categorical(heads: tuple[int, ...], shape: tuple[int, ...]) -> Actions:
         noise=lambda key, of, dtype: jax.random.uniform(key, (*of[:-1], len(heads)), dtype),
         sample=sample,
         mode=mode,
-        log_prob=log_prob,
-        entropy=entropy,
+        log_prob=lambda *given: evaluate(*given)[0],
+        evaluate=evaluate,
         encode=encode,
     )
 
@@ -146,9 +163,37 @@ def log_softmax(logits: jax.Array) -> jax.Array:
 
 
 def picked(rows: jax.Array, chosen: jax.Array) -> jax.Array:
-    """`[n, …]`, `[…]` → `[…]`: the chosen one of n, as a sum of selections: the gradient of a
+    """`[n, R]`, `[R]` → `[R]`: the chosen one of n, as a sum of selections: the gradient of a
     gather is a scatter, which is slow."""
-    return total(jnp.stack([jnp.where(chosen == k, row, 0.0) for k, row in enumerate(rows)]))
+    return total(jnp.where(_is(chosen, len(rows)), rows, 0.0))
+
+
+def _is(chosen: jax.Array, count: int) -> jax.Array:
+    """`[R]` → `[count, R]` bool, one-hot."""
+    return chosen[None] == jnp.arange(count, dtype=chosen.dtype)[:, None]
+
+
+@jax.custom_vjp
+def scored(logits: jax.Array, chosen: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`[n, R]`, `[R]` → log-probability of what was chosen, and entropy: both `[R]`."""
+    return _scored(logits, chosen)[0]
+
+
+def _scored(logits: jax.Array, chosen: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Any]:
+    log_p = log_softmax(logits)
+    entropy = -total(jnp.exp(log_p) * log_p)
+    return (picked(log_p, chosen), entropy), (log_p, entropy, chosen)
+
+
+def _scored_gradient(kept: Any, grads: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+    """∂log p_c/∂z_k = 1[k = c] - p_k;  ∂H/∂z_k = -p_k·(log p_k + H)."""
+    log_p, entropy, chosen = kept
+    of_log_prob, of_entropy = (grad[None] for grad in grads)
+    p, hit = jnp.exp(log_p), _is(chosen, len(log_p))
+    return of_log_prob * (hit - p) - of_entropy * p * (log_p + entropy[None]), None
+
+
+scored.defvjp(_scored, _scored_gradient)
 
 
 def drawn(logits: jax.Array, point: jax.Array) -> jax.Array:

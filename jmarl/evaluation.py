@@ -12,7 +12,7 @@ from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
 from jmarl.normalize import UNCHANGED, Normalisers
 from jmarl.policies import Group
-from jmarl.rollout import act_all, perceive
+from jmarl.rollout import act_all, chances, perceive
 from jmarl.stats import summary
 
 
@@ -44,9 +44,8 @@ def play_episodes(
     def step(carry: tuple, key: jax.Array) -> tuple:
         memory, state, timestep, seen, running = carry
         act_key, step_key = jax.random.split(key)
-        memory, _, action = act_all(
-            env.spec, groups, params, memory, act_key, perceive(timestep, norms), deterministic
-        )
+        chance, sight = chances(groups, act_key, episodes), perceive(env.spec, timestep, norms)
+        memory, _, action = act_all(env.spec, groups, params, memory, chance, sight, deterministic)
         state, timestep = env.step(step_key, state, action)
         won = None if timestep.won is None else seen.won + running * timestep.won
         seen = Episodes(

@@ -1,12 +1,14 @@
 """Equations of the policy and value losses, elementwise; how they are averaged is separate."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jmarl.choices import Reduction
+from jmarl.shards import Sum, alone
 
 
 def clipped_surrogate(
@@ -43,17 +45,19 @@ class Counts(NamedTuple):
     means over its parts add up to the mean over all."""
 
     active: jax.Array  # Σ m
-    rows: float
+    rows: jax.Array  # of all agents together
+    entries: jax.Array  # one for every agent of a row
 
     @classmethod
     def of(cls, mask: jax.Array) -> "Counts":
         """`[…, N]`"""
-        return cls(jnp.maximum(mask.sum(), 1e-8), math.prod(mask.shape[:-1]))
+        sizes = (math.prod(mask.shape[:-1]), mask.size)
+        return cls(mask.sum(), *(jnp.asarray(n, mask.dtype) for n in sizes))
 
 
 def masked_mean(x: jax.Array, mask: jax.Array, counts: Counts) -> jax.Array:
     """Σ x·m / Σ m over everything; 0 where nothing counts."""
-    return (x * mask).sum() / counts.active
+    return (x * mask).sum() / jnp.maximum(counts.active, 1e-8)
 
 
 def reduce_agents(x: jax.Array, mask: jax.Array, counts: Counts, reduction: Reduction) -> jax.Array:
@@ -69,18 +73,43 @@ def entropy_bonus(
     """`[…, N]` → scalar: the mean over active agents. XuanCe, which sums its surrogate over
     agents, takes the mean over all, the inactive with 0."""
     if reduction == "sum":
-        return (entropy * mask).sum() / (counts.rows * mask.shape[-1])
+        return (entropy * mask).sum() / counts.entries
     return masked_mean(entropy, mask, counts)
 
 
-def normalise_advantage(
-    advantage: jax.Array, mask: jax.Array, eps: float, ddof: int = 0
-) -> jax.Array:
-    """(A - mean) / (std + ε) with statistics over active entries only; all entries are shifted."""
-    count = jnp.maximum(mask.sum(), 1.0)
-    mean = (advantage * mask).sum() / count
-    variance = ((advantage - mean) ** 2 * mask).sum() / jnp.maximum(count - ddof, 1.0)
-    return (advantage - mean) / (jnp.sqrt(variance) + eps)
+class Moments(NamedTuple):
+    """Of some numbers."""
+
+    size: jax.Array  # how many
+    mean: jax.Array
+    squares: jax.Array  # Σ (x - mean)²
+
+    def variance(self, ddof: int = 0) -> jax.Array:
+        return self.squares / jnp.maximum(self.size - ddof, 1.0)
+
+
+def moments(given: Sequence[tuple[jax.Array, jax.Array]], across: Sum = alone) -> list[Moments]:
+    """Of the active entries of each (numbers, mask). Shards meet twice, however many are given."""
+    firsts = across([(mask.sum(), (x * mask).sum()) for x, mask in given])
+    means = [total / jnp.maximum(count, 1.0) for count, total in firsts]
+    pairs = zip(given, means, strict=True)
+    squares = across([((x - mean) ** 2 * mask).sum() for (x, mask), mean in pairs])
+    counts = [count for count, _ in firsts]
+    return [Moments(*each) for each in zip(counts, means, squares, strict=True)]
+
+
+def standardised(x: jax.Array, known: Moments, eps: float, ddof: int = 0) -> jax.Array:
+    """(x - mean) / (std + ε): of all entries, also those that did not count."""
+    return (x - known.mean) / (jnp.sqrt(known.variance(ddof)) + eps)
+
+
+class Facts(NamedTuple):
+    """What must be known of a whole minibatch before a part of it is learned from."""
+
+    counts: Counts
+    advantage: Moments | None  # None where they are not normalised over it
+    target_mean: jax.Array
+    target_square: jax.Array  # mean of squares
 
 
 # -- diagnostics -----------------------------------------------------------------------------------
@@ -101,8 +130,8 @@ def clip_fraction(ratio: jax.Array, clip_eps: jax.Array | float) -> jax.Array:
     return (jnp.abs(ratio - 1) > clip_eps).astype(ratio.dtype)
 
 
-def explained_variance(value: jax.Array, target: jax.Array) -> jax.Array:
+def explained_variance(target: Moments, error: Moments) -> jax.Array:
     """1 - Var(target - V) / Var(target); NaN if the target does not vary."""
-    variance = target.var()
-    explained = 1 - (target - value).var() / jnp.where(variance > 0, variance, 1.0)
+    variance = target.variance()
+    explained = 1 - error.variance() / jnp.where(variance > 0, variance, 1.0)
     return jnp.where(variance > 0, explained, jnp.nan)

@@ -15,7 +15,7 @@ from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.networks.precision import narrow
 from jmarl.spaces import Box, Discrete, Space
-from jmarl.types import Decision, Evaluation, Perception
+from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,35 @@ class MatPolicy:
         del num_envs
         return ()
 
+    def chance(self, key: jax.Array, num_envs: int) -> tuple[Order, jax.Array]:
+        """The order of turns, and what each agent's choice is drawn with, `[N, E, …]`."""
+        order_key, act_key = jax.random.split(key)
+        order = None
+        if self.agent_order == "random":
+            order = draw(order_key, num_envs, self.num_agents)
+        shape = (self.num_agents, num_envs, self.space.size)
+        return order, self.actions.noise(act_key, shape, float_dtype())
+
     def act(
         self,
         params: Any,
-        key: jax.Array,
+        chance: tuple[Order, jax.Array],
         memory: tuple[()],
         seen: Perception,
         deterministic: bool | jax.Array = False,
     ) -> tuple[tuple[()], Decision]:
         """Decided in the order that `Decision.context` records."""
-        order_key, act_key = jax.random.split(key)
-        order = None
-        if self.agent_order == "random":
-            order = draw(order_key, seen.obs.shape[0], self.num_agents)
+        order, noise = chance
         seen = _in_order(order, seen)
         features = self.encode(params, seen.obs)
         play = self._in_turn if self.model.sequential else self._at_once
-        chosen = play(params, act_key, features, seen, deterministic)
+        chosen = play(params, noise, features, seen, deterministic)
         return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
 
     def _in_turn(
         self,
         params: Any,
-        key: jax.Array,
+        noise: jax.Array,
         features: Any,
         seen: Perception,
         deterministic: bool | jax.Array,
@@ -106,25 +112,20 @@ class MatPolicy:
 
         first = (self.start_token(seen.obs), apply(model, params, features, method="start"))
         by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (features, seen.action_mask))
-        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, self.noise(key, seen.obs)))
+        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, noise))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
 
     def _at_once(
         self,
         params: Any,
-        key: jax.Array,
+        noise: jax.Array,
         features: Any,
         seen: Perception,
         deterministic: bool | jax.Array,
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
-        scale, noise = self.scale(params), jnp.moveaxis(self.noise(key, seen.obs), 0, 1)
+        scale, noise = self.scale(params), jnp.moveaxis(noise, 0, 1)
         return *choose(self.actions, noise, logits, scale, seen.action_mask, deterministic), value
-
-    def noise(self, key: jax.Array, obs: jax.Array) -> jax.Array:
-        """[N, E, …]: the chance in one decision of all agents."""
-        shape = (self.num_agents, obs.shape[0], self.space.size)
-        return self.actions.noise(key, shape, obs.dtype)
 
     def evaluate(
         self, params: Any, context: Order, seen: Perception, action: jax.Array
@@ -137,8 +138,7 @@ class MatPolicy:
         told = narrow(tokens, self.precision)
         logits, value = apply(self.model, params, told, features, method="decode")
         scale, mask = self.scale(params), seen.action_mask
-        log_prob = self.actions.log_prob(logits, scale, mask, action)
-        entropy = self.actions.entropy(logits, scale, mask)
+        log_prob, entropy = self.actions.evaluate(logits, scale, mask, action)
         by_turn = (log_prob, entropy, value)
         return Evaluation(*(to_agents_smoothly(context, x) for x in by_turn))
 
@@ -148,7 +148,8 @@ class MatPolicy:
     def value(self, params: Any, key: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
         """Where values depend on actions, these are drawn, as in the reference."""
         if self.model.valued_by_actions:
-            return self.act(params, key, memory, seen)[1].value
+            chance = self.chance(key, len(seen.obs))
+            return self.act(params, chance, memory, seen)[1].value
         features = self.encode(params, seen.obs)
         return features[0]
 
@@ -174,5 +175,7 @@ class MatPolicy:
 
 
 def _in_order(order: Order, seen: Perception) -> Perception:
-    obs, mask = to_turns(order, seen.obs), to_turns(order, seen.action_mask)
-    return seen._replace(obs=obs, action_mask=mask)
+    obs, mask = seen.obs, seen.action_mask
+    return seen._replace(
+        obs=to_turns(order, obs), action_mask=None if mask is None else to_turns(order, mask)
+    )

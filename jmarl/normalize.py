@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jmarl.shards import Sum, alone
+
 BETA = 0.99999  # a Python float: 1 - float32(β) would be 0.14 % off
 EPSILON = 1e-5
 MIN_VARIANCE = 1e-2
@@ -24,12 +26,12 @@ class ValueNorm(struct.PyTreeNode):
         zero = jnp.zeros(())
         return cls(zero, zero, zero)
 
-    def update(self, target: jax.Array) -> "ValueNorm":
-        """μ ← βμ + (1-β)·mean(x), likewise for x² and for 1, over all entries."""
+    def update(self, mean: jax.Array, square: jax.Array) -> "ValueNorm":
+        """μ ← βμ + (1-β)·mean(x), likewise for x² and for 1; given are those means over all of a
+        minibatch's targets."""
         old = jnp.stack([self.mean, self.square, self.debias])
-        new = jnp.stack([target.mean(), (target**2).mean(), jnp.ones((), target.dtype)])
-        mean, square, debias = BETA * old + (1 - BETA) * new
-        return ValueNorm(mean, square, debias)
+        new = jnp.stack([mean, square, jnp.ones_like(mean)])
+        return ValueNorm(*(BETA * old + (1 - BETA) * new))
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
         """Debiased mean and standard deviation, the variance at least 0.01."""
@@ -70,12 +72,12 @@ class RunningMoments(struct.PyTreeNode):
     def create(cls, shape: tuple[int, ...], count: float = 1e-4) -> "RunningMoments":
         return cls(jnp.zeros(shape), jnp.ones(shape), jnp.asarray(count))
 
-    def update(self, rows: jax.Array) -> "RunningMoments":
+    def update(self, rows: jax.Array, across: Sum = alone) -> "RunningMoments":
         """`rows`: `[B, …]`."""
-        size = rows.shape[0]
-        total = self.count + size
-        delta = rows.mean(0) - self.mean
-        squares = self.variance * self.count + rows.var(0) * size
+        size, sums = across((jnp.asarray(rows.shape[0], rows.dtype), rows.sum(0)))
+        mean = sums / size
+        total, delta = self.count + size, mean - self.mean
+        squares = self.variance * self.count + across(((rows - mean[None]) ** 2).sum(0))
         between = delta**2 * (self.count * size / total)
         return RunningMoments(
             mean=self.mean + delta * (size / total),
@@ -103,11 +105,15 @@ class RewardScale(struct.PyTreeNode):
         return cls(jnp.zeros((num_envs, num_agents)), RunningMoments.create(()))
 
     def update(
-        self, reward: jax.Array, terminated: jax.Array, gamma: jax.Array | float
+        self,
+        reward: jax.Array,
+        terminated: jax.Array,
+        gamma: jax.Array | float,
+        across: Sum = alone,
     ) -> "RewardScale":
         going_on = 1.0 - terminated.astype(reward.dtype)
         running = self.running * gamma * going_on[:, None] + reward
-        return RewardScale(running, self.moments.update(running.reshape(-1)))
+        return RewardScale(running, self.moments.update(running.reshape(-1), across))
 
     def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
         return jnp.clip(reward / jnp.sqrt(self.moments.variance + eps), -clip, clip)
@@ -127,15 +133,19 @@ class Normalisers(NamedTuple):
         """[E, N] as the learner counts them."""
         return reward if self.reward is None else self.reward.normalise(reward)
 
-    def observe(self, obs: jax.Array) -> "Normalisers":
-        return self if self.obs is None else self._replace(obs=self.obs.update(obs))
+    def observe(self, obs: jax.Array, across: Sum = alone) -> "Normalisers":
+        return self if self.obs is None else self._replace(obs=self.obs.update(obs, across))
 
     def reward_observed(
-        self, reward: jax.Array, terminated: jax.Array, gamma: jax.Array | float
+        self,
+        reward: jax.Array,
+        terminated: jax.Array,
+        gamma: jax.Array | float,
+        across: Sum = alone,
     ) -> "Normalisers":
         if self.reward is None:
             return self
-        return self._replace(reward=self.reward.update(reward, terminated, gamma))
+        return self._replace(reward=self.reward.update(reward, terminated, gamma, across))
 
 
 UNCHANGED = Normalisers()

@@ -9,9 +9,11 @@ from flax import struct
 
 from jmarl import losses
 from jmarl.choices import AdvantageNorm, Components, Ratio, Reduction, ValueLoss, ValueScaling
-from jmarl.losses import Counts
+from jmarl.folds import total
+from jmarl.losses import Counts, Facts, Moments
 from jmarl.normalize import ValueNorm, popart_rescale
 from jmarl.policies import Policy
+from jmarl.shards import Sum, alone
 from jmarl.types import Batch, Metrics
 
 
@@ -46,20 +48,29 @@ class Objective:
     advantage_eps: float = 1e-5
     advantage_ddof: int = 0
 
-    def prepare(
-        self, policy: Policy, params: Any, value_norm: ValueNorm, batch: Batch
-    ) -> tuple[Any, ValueNorm, Batch]:
-        """What a minibatch has to be looked at whole for. Before each gradient the value statistics
-        learn of its targets; PopArt also rewrites the value head so that its predictions, in the
-        rewards' units, stay. Advantages may be normalised over it."""
+    def facts(self, batch: Batch, across: Sum = alone) -> Facts:
+        """Of a minibatch, of which every shard has a part."""
+        mask, target = batch.active, batch.target
+        counts, sums = across((Counts.of(mask), (target.sum(), (target**2).sum())))
+        advantage = None
         if self.advantage_norm == "minibatch":
-            batch = batch._replace(advantage=self.normalised(batch))
+            (advantage,) = losses.moments([(batch.advantage, mask)], across)
+        return Facts(counts, advantage, *(total / counts.entries for total in sums))
+
+    def standardised(self, advantage: jax.Array, known: Moments) -> jax.Array:
+        return losses.standardised(advantage, known, self.advantage_eps, self.advantage_ddof)
+
+    def prepare(
+        self, policy: Policy, params: Any, value_norm: ValueNorm, facts: Facts
+    ) -> tuple[Any, ValueNorm]:
+        """Before each gradient the value statistics learn of the minibatch's targets; PopArt also
+        rewrites the value head so that its predictions, in the rewards' units, stay."""
         if self.value_norm == "none":
-            return params, value_norm, batch
-        updated = value_norm.update(batch.target)
+            return params, value_norm
+        updated = value_norm.update(facts.target_mean, facts.target_square)
         if self.value_norm == "popart":
             params = popart_rescale(params, policy.value_head, value_norm, updated)
-        return params, updated, batch
+        return params, updated
 
     def loss(
         self,
@@ -68,71 +79,87 @@ class Objective:
         params: Any,
         value_norm: ValueNorm,
         batch: Batch,
-        counts: Counts,
+        facts: Facts,
     ) -> tuple[jax.Array, Metrics]:
         """L_π - c_H·H + c_V·L_V, and its terms as metrics. Of a part of a minibatch, with the
-        `counts` of the whole, it is that part's share."""
+        `facts` of the whole, it is that part's share."""
         now = policy.evaluate(params, batch.context, batch.perception, batch.action)
-        policy_loss, ratio_metrics = self._policy_loss(now.log_prob, batch, counts, hyper)
-        value_loss = self._value_loss(now.value, batch, counts, value_norm, hyper)
-        entropy = now.entropy.sum(-1) if self.entropy == "sum" else now.entropy.mean(-1)
-        entropy = losses.entropy_bonus(entropy, batch.active, counts, self.agent_reduction)
-        total = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
+        active, advantage = flat(batch.active), flat(batch.advantage)
+        if facts.advantage is not None:
+            advantage = self.standardised(advantage, facts.advantage)
+        log_ratio = components(now.log_prob - batch.log_prob)
+        counts, entropy = facts.counts, components(now.entropy)
+        policy_loss, ratio_metrics = self._policy_loss(log_ratio, advantage, active, counts, hyper)
+        value, before, target = (flat(x) for x in (now.value, batch.value, batch.target))
+        value_loss = self._value_loss(value, before, target, value_norm, hyper)
+        value_loss = losses.masked_mean(value_loss, active, counts)
+        entropy = total(entropy) / (1 if self.entropy == "sum" else len(entropy))
+        entropy = losses.entropy_bonus(entropy, active, counts, self.agent_reduction)
+        whole = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
         metrics = {
-            "losses/total_loss": total,
+            "losses/total_loss": whole,
             "losses/policy_loss": policy_loss,
             "losses/value_loss": value_loss,
             "losses/entropy": entropy,
         }
-        return total, metrics | ratio_metrics
-
-    def normalised(self, batch: Batch) -> jax.Array:
-        """The batch's advantages, normalised over it."""
-        return losses.normalise_advantage(
-            batch.advantage, batch.active, self.advantage_eps, self.advantage_ddof
-        )
+        return whole, metrics | ratio_metrics
 
     def _policy_loss(
-        self, log_prob: jax.Array, batch: Batch, counts: Counts, hyper: Hyper
+        self,
+        log_ratio: jax.Array,
+        advantage: jax.Array,
+        active: jax.Array,
+        counts: Counts,
+        hyper: Hyper,
     ) -> tuple[jax.Array, Metrics]:
-        log_ratio = log_prob - batch.log_prob  # […, N, K]
+        """`log_ratio`: `[K, R]`, the others `[R]`."""
+        joint = total(log_ratio)
         if self.ratio == "joint":
-            log_ratio = log_ratio.sum(-1, keepdims=True)
+            log_ratio = joint[None]
         ratio = jnp.exp(log_ratio)
-        advantage = batch.advantage[..., None]
-        surrogate = losses.clipped_surrogate(ratio, advantage, hyper.clip_eps).sum(-1)
-        joint = log_ratio.sum(-1)
+        surrogate = total(losses.clipped_surrogate(ratio, advantage[None], hyper.clip_eps))
         diagnostics = {
-            "losses/ratio": ratio.mean(-1),
+            "losses/ratio": total(ratio) / len(ratio),
             "losses/approx_kl": losses.approx_kl(joint),
             "losses/old_approx_kl": losses.old_approx_kl(joint),
-            "losses/clipfrac": losses.clip_fraction(ratio, hyper.clip_eps).mean(-1),
+            "losses/clipfrac": total(losses.clip_fraction(ratio, hyper.clip_eps)) / len(ratio),
         }
-        metrics = {
-            name: losses.masked_mean(x, batch.active, counts) for name, x in diagnostics.items()
-        }
-        return losses.reduce_agents(surrogate, batch.active, counts, self.agent_reduction), metrics
+        metrics = {name: losses.masked_mean(x, active, counts) for name, x in diagnostics.items()}
+        return losses.reduce_agents(surrogate, active, counts, self.agent_reduction), metrics
 
     def _value_loss(
         self,
         value: jax.Array,
-        batch: Batch,
-        counts: Counts,
+        before: jax.Array,
+        target: jax.Array,
         value_norm: ValueNorm,
         hyper: Hyper,
     ) -> jax.Array:
-        target, before = batch.target, batch.value
+        """[R]"""
         if self.value_norm != "none":
             target = value_norm.normalise(target)
         if self.value_norm == "popart":  # ValueNorm's old predictions keep the units of their time
             before = value_norm.normalise(before)
         loss = self._error(target - value, hyper)
-        if self.clip_value:
-            clipped = losses.clip_value(value, before, hyper.value_clip_eps)
-            loss = losses.clipped_value_loss(loss, self._error(target - clipped, hyper))
-        return losses.masked_mean(loss, batch.active, counts)
+        if not self.clip_value:
+            return loss
+        clipped = losses.clip_value(value, before, hyper.value_clip_eps)
+        return losses.clipped_value_loss(loss, self._error(target - clipped, hyper))
 
     def _error(self, error: jax.Array, hyper: Hyper) -> jax.Array:
         if self.value_loss == "huber":
             return losses.huber(error, hyper.huber_delta)
         return losses.squared(error, self.squared_factor)
+
+
+# XLA for CPUs vectorises over long vectors, but hardly over three agents.
+
+
+def flat(x: jax.Array) -> jax.Array:
+    """Numbers of agents `[…, N]` as `[R]`."""
+    return x.reshape(-1)
+
+
+def components(x: jax.Array) -> jax.Array:
+    """`[…, N, K]` as `[K, R]`."""
+    return jnp.moveaxis(x, -1, 0).reshape(x.shape[-1], -1)

@@ -26,10 +26,15 @@ class Policy(Protocol):
         """What is remembered at the start of episodes; () for policies without memory."""
         ...
 
+    def chance(self, key: jax.Array, num_envs: int) -> Any:
+        """All that a decision in each world leaves to chance. Drawn apart, that of many decisions
+        can be drawn at once."""
+        ...
+
     def act(
         self,
         params: Params,
-        key: jax.Array,
+        chance: Any,
         memory: Memory,
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -62,8 +67,10 @@ def group_obs_size(spec: EnvSpec, agents: tuple[int, ...]) -> int:
 def group_view(spec: EnvSpec, agents: tuple[int, ...], seen: Perception) -> Perception:
     """The members' part of what all agents see, without features that none of them has."""
     mine, obs_size = pick(agents), group_obs_size(spec, agents)
+    mask = seen.action_mask
     return seen._replace(
-        obs=seen.obs[..., mine, :obs_size], action_mask=seen.action_mask[..., mine, :]
+        obs=seen.obs[..., mine, :obs_size],
+        action_mask=None if mask is None else mask[..., mine, :],
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jmarl.envs.mpe import Mpe
 from jmarl.objective import Hyper
 from jmarl.trainer import Trainer
-from jmarl.types import MEMBER, Metrics, State
+from jmarl.types import Metrics, State
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,7 @@ class Population:
     def step(self, states: State, hyper: Hyper) -> tuple[State, Metrics]:
         """`hyper` with leaves `[M]`, or numbers that all members share."""
         each = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, hyper)
-        step = jax.vmap(
-            self.trainer.step,
-            in_axes=(self.axes, each),
-            out_axes=(self.axes, 0),
-            spmd_axis_name=None if self.trainer.mesh is None else MEMBER,
-        )
+        step = jax.vmap(self.trainer.step, in_axes=(self.axes, each), out_axes=(self.axes, 0))
         return step(states, hyper)
 
     @cached_property

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jmarl.devices import MEMBER, Places, places, spread
+from jmarl.devices import MEMBER, Places, places, shared_out, spread
 from jmarl.evaluation import Episodes, play_episodes
 from jmarl.normalize import Normalisers
 from jmarl.objective import Hyper
@@ -32,21 +32,19 @@ def compile_programs(
 ) -> Programs:
     """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
     first updates run already; its first call waits for it. One member is not vmapped."""
-    init, step, score = _functions(trainer, episodes, members, mesh)
     at = None if mesh is None else places(trainer, hyper, mesh, batched=members > 1)
     key = jax.eval_shape(lambda: _keys(members))
     flag = jax.ShapeDtypeStruct((), bool)
-    traced_init = jax.jit(init, **_placed(at, "init")).trace(key)
+    traced_init = jitted_init(trainer, members, at).trace(key)
     state = traced_init.out_info
-    # Initialisation runs once, for milliseconds: optimising it would cost seconds.
-    unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+    fast = fast_code()
     pool = ThreadPoolExecutor()
-    compiled_init = pool.submit(traced_init.lower().compile, unoptimised)
-    jitted_step = jax.jit(step, donate_argnums=0, **_placed(at, "step"))
-    compiled_step = jitted_step.lower(state, jax.tree.map(_like, hyper)).compile()
-    jitted_score = jax.jit(score, **_placed(at, "score"))
+    compiled_init = pool.submit(traced_init.lower().compile)
+    step = jitted_step(trainer, members, at)
+    compiled_step = step.lower(state, jax.tree.map(_like, hyper)).compile(fast)
+    jitted_score = jax.jit(_score(trainer, episodes, members, mesh), **_placed(at, "score"))
     lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
-    compiled_score = pool.submit(lowered_score.compile)
+    compiled_score = pool.submit(lowered_score.compile, fast)
     pool.shutdown(wait=False)
     return Programs(
         init=compiled_init.result(),
@@ -57,9 +55,28 @@ def compile_programs(
     )
 
 
-def _functions(
-    trainer: Trainer, episodes: int, members: int, mesh: Mesh | None
-) -> tuple[Callable, Callable, Callable]:
+def jitted_init(trainer: Trainer, members: int, at: Places | None) -> Any:
+    """It runs once, for milliseconds: optimising it would cost seconds."""
+    init = trainer.init if members == 1 else Population(trainer).init
+    unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+    return jax.jit(init, compiler_options=unoptimised, **_placed(at, "init"))
+
+
+def jitted_step(trainer: Trainer, members: int, at: Places | None) -> Any:
+    """It takes the memory of its state."""
+    step = trainer.step if members == 1 else Population(trainer).step
+    shared = step if at is None else shared_out(step, at)
+    return jax.jit(shared, donate_argnums=0, **_placed(at, "step"))
+
+
+def fast_code() -> dict[str, str | bool]:
+    """Compiler options. XLA for CPUs keeps to half of AVX-512's registers unless told otherwise:
+    training is 1.03 to 1.08 times as fast in all of them (Zen 5). Other processors have none to
+    use."""
+    return {"xla_cpu_prefer_vector_width": "512"} if jax.default_backend() == "cpu" else {}
+
+
+def _score(trainer: Trainer, episodes: int, members: int, mesh: Mesh | None) -> Callable:
     share_out = (lambda worlds: worlds) if mesh is None else spread(trainer.env, mesh)
 
     def score(
@@ -69,21 +86,19 @@ def _functions(
         return play_episodes(env, groups, params, key, episodes, deterministic, norms, share_out)
 
     if members == 1:
-        return trainer.init, trainer.step, score
-    population = Population(trainer)
+        return score
     axis = None if mesh is None else MEMBER
-    scores = jax.vmap(score, in_axes=(0, 0, 0, None), spmd_axis_name=axis)
-    return population.init, population.step, scores
+    return jax.vmap(score, in_axes=(0, 0, 0, None), spmd_axis_name=axis)
 
 
 def _placed(at: Places | None, program: str) -> dict[str, Any]:
     if at is None:
         return {}
     ins, outs = {
-        "init": (at.key, at.state),
+        "init": (at.own, at.state),
         "step": ((at.state, at.hyper), (at.state, at.everywhere)),
         "score": (
-            (at.state.params, at.state.normalisers, at.key, at.everywhere),
+            (at.state.params, at.state.normalisers, at.own, at.everywhere),
             at.everywhere,
         ),
     }[program]

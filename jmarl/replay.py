@@ -19,7 +19,7 @@ from jmarl.policies import Group, group_view
 from jmarl.replay_attention import Attention, Watched, attention_of
 from jmarl.replay_attention import gathered as gathered_attention
 from jmarl.replay_story import Story, story_of
-from jmarl.rollout import act_all, perceive
+from jmarl.rollout import act_all, chances, perceive
 from jmarl.trained import TrainedPolicy
 
 MIN_REACH = 1.15  # worlds begin within ±1
@@ -147,9 +147,10 @@ def play_steps(
     def step(carry: tuple, key: jax.Array) -> tuple:
         memory, state, timestep = carry
         act_key, _ = jax.random.split(key)  # as in evaluation, which has a key for resets
-        seen = perceive(timestep, norms)
+        seen = perceive(env.spec, timestep, norms)
+        chance = chances(groups, act_key, episodes)
         memory, decisions, action = act_all(
-            env.spec, groups, params, memory, act_key, seen, deterministic
+            env.spec, groups, params, memory, chance, seen, deterministic
         )
         watched = tuple(
             Watched(group_view(env.spec, group.agents, seen), made.action, made.context)

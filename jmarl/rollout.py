@@ -12,13 +12,15 @@ from jmarl.choices import RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group, group_view, merge, pick
+from jmarl.shards import Sum, alone
 from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
 
-def perceive(timestep: TimeStep, norms: Normalisers) -> Perception:
+def perceive(spec: EnvSpec, timestep: TimeStep, norms: Normalisers) -> Perception:
     begun = (timestep.terminated | timestep.truncated).astype(timestep.obs.dtype)
     obs = norms.seen(timestep.obs)
-    return Perception(obs, timestep.state, timestep.action_mask, begun)
+    mask = None if spec.always_legal else timestep.action_mask
+    return Perception(obs, timestep.state, mask, begun)
 
 
 def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) -> jax.Array:
@@ -33,12 +35,18 @@ def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) 
     return merge(parts, [team.agents for team in teams], axis=-1)
 
 
+def chances(groups: Sequence[Group], key: jax.Array, num_envs: int) -> tuple[Any, ...]:
+    """Every group's, for one decision."""
+    keys = (jax.random.fold_in(key, i) for i in range(len(groups)))
+    return tuple(group.policy.chance(k, num_envs) for group, k in zip(groups, keys, strict=True))
+
+
 def act_all(
     spec: EnvSpec,
     groups: Sequence[Group],
     params: Sequence[Any],
     memory: Sequence[Any],
-    key: jax.Array,
+    chance: Sequence[Any],
     seen: Perception,
     deterministic: bool | jax.Array = False,
 ) -> tuple[tuple[Any, ...], list[Decision], jax.Array]:
@@ -46,8 +54,7 @@ def act_all(
     memories, decisions = [], []
     for i, group in enumerate(groups):
         mine = group_view(spec, group.agents, seen)
-        group_key = jax.random.fold_in(key, i)
-        kept, decision = group.policy.act(params[i], group_key, memory[i], mine, deterministic)
+        kept, decision = group.policy.act(params[i], chance[i], memory[i], mine, deterministic)
         memories.append(kept)
         decisions.append(decision)
     members = [group.agents for group in groups]
@@ -62,22 +69,24 @@ def rollout(
     length: int,
     share: RewardShare,
     gamma: jax.Array | float,
+    across: Sum = alone,
 ) -> tuple[State, list[Transition]]:
     """The state after `length` steps, and per group its transitions `[T, E, …]`. Statistics learn
-    of every step before anything is normalised by them."""
+    of every step, and `across` all shards of worlds, before anything is normalised by them."""
     spec, params = env.spec, state.params
 
-    def step(carry: tuple, key: jax.Array) -> tuple:
+    def step(carry: tuple, luck: tuple) -> tuple:
         memory, env_state, timestep, norms = carry
-        act_key, step_key, value_key = jax.random.split(key, 3)
-        seen = perceive(timestep, norms)
-        memory, decisions, action = act_all(spec, groups, params, memory, act_key, seen)
+        chance, (step_key, value_key) = luck
+        seen = perceive(spec, timestep, norms)
+        memory, decisions, action = act_all(spec, groups, params, memory, chance, seen)
         env_state, after = env.step(step_key, env_state, action)
         reward = shared_reward(after.reward, spec.teams, share)
-        norms = norms.observe(after.obs).reward_observed(reward, after.terminated, gamma)
+        norms = norms.observe(after.obs, across)
+        norms = norms.reward_observed(reward, after.terminated, gamma, across)
         going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
         final_obs = norms.seen(after.final_obs)
-        final = Perception(final_obs, after.final_state, after.action_mask, going_on)
+        final = Perception(final_obs, after.final_state, None, going_on)  # nobody acts on it
         counted = norms.paid(reward)
         transitions = []
         for i, group in enumerate(groups):
@@ -104,7 +113,13 @@ def rollout(
         return (memory, env_state, after, norms), transitions
 
     start = (state.memory, state.env, state.timestep, state.normalisers)
-    end, played = lax.scan(step, start, jax.random.split(key, length))
+    act_key, world_key = jax.random.split(key)
+    # At once: bits are made by a loop, which within this one would cost as much as all the rest.
+    drawn = jax.vmap(lambda key: chances(groups, key, len(state.timestep.reward)))(
+        jax.random.split(act_key, length)
+    )
+    keys = jax.random.split(world_key, (length, 2))
+    end, played = lax.scan(step, start, (drawn, (keys[:, 0], keys[:, 1])))
     memory, env_state, timestep, norms = end
     after = state.replace(memory=memory, env=env_state, timestep=timestep, normalisers=norms)
     return after, played

@@ -15,7 +15,7 @@ from jmarl.group_run import MEMBER, member_parameters
 from jmarl.members import Parameters
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
-from jmarl.rollout import act_all
+from jmarl.rollout import act_all, chances
 from jmarl.trainer import Trainer
 from jmarl.types import Perception
 
@@ -99,8 +99,9 @@ class TrainedPolicy:
     ) -> tuple[jax.Array, Any]:
         """The same, as a pure function of everything."""
         seen = seen._replace(obs=norms.seen(seen.obs))
+        chance = chances(self.groups, key, len(seen.obs))
         memory, _, action = act_all(
-            self.spec, self.groups, params, memory, key, seen, deterministic
+            self.spec, self.groups, params, memory, chance, seen, deterministic
         )
         return action, memory
 

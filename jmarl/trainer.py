@@ -8,19 +8,32 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
 
 from jmarl import losses
 from jmarl.choices import Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
+from jmarl.losses import Facts
 from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.parts import Parts, fewest_pieces
+from jmarl.parts import fewest_pieces
 from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
 from jmarl.rollout import perceive, rollout
+from jmarl.shards import Sum, alone, own, together
 from jmarl.types import Batch, Metrics, State, TimeStep, Transition
-from jmarl.update import Learner, by_shard, chunks, gradient_step, learn, scheduled
+from jmarl.update import (
+    Epoch,
+    Learner,
+    blocks,
+    chunks,
+    gradient_step,
+    in_blocks,
+    in_rows,
+    learn,
+    scheduled,
+)
+
+SEQUENCES = 4  # times as many views at once: products are of one step of them
 
 
 @dataclass(frozen=True)
@@ -47,8 +60,7 @@ class Trainer:
     skip_nonfinite: bool = False  # an update that went wrong is undone
     normalise_obs: bool = False
     normalise_reward: bool = False
-    shards: int = 1  # equal parts of the worlds, of which every minibatch has as much
-    mesh: Mesh | None = None  # whose devices have the shards, if there are several
+    shards: int = 1  # equal parts of the worlds; if several, `step` is one of them's
     piece_rows: int | None = None  # agents' views that are learned from at a time; None: all
     optimiser: optax.GradientTransformation = field(
         default_factory=lambda: optax.scale_by_adam(eps=1e-5)
@@ -84,9 +96,16 @@ class Trainer:
             reward=RewardScale.create(self.num_envs, agents) if self.normalise_reward else None,
         ).observe(timestep.obs)
 
+    @property
+    def across(self) -> Sum:
+        return alone if self.shards == 1 else together
+
     def step(self, state: State, hyper: Hyper) -> tuple[State, Metrics]:
-        """One update: `rollout_length` steps of all worlds, then `epochs` over them."""
+        """One update: `rollout_length` steps of all worlds, then `epochs` over them. Of several
+        shards (an axis named `data`) each plays its own worlds; what was learned is the same."""
         key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
+        if self.shards > 1:
+            play_key, value_key = own(play_key), own(value_key)
         after, played = rollout(
             self.env,
             self.groups,
@@ -95,6 +114,7 @@ class Trainer:
             self.rollout_length,
             self.share,
             hyper.gamma,
+            self.across,
         )
         lr = scheduled(
             hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
@@ -102,14 +122,12 @@ class Trainer:
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
             policy = group.policy
-            seen = group_view(
-                self.env.spec, group.agents, perceive(after.timestep, after.normalisers)
-            )
+            seen = perceive(self.env.spec, after.timestep, after.normalisers)
+            seen = group_view(self.env.spec, group.agents, seen)
             last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
             last_value = policy.value(state.params[i], last_key, after.memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
-            batch = self._arranged(batch)
             before = learner
             learner, learned = self._learn(policy, learner, batch, group_key, hyper, lr)
             if self.skip_nonfinite:
@@ -155,40 +173,17 @@ class Trainer:
             target=target,
             active=played.active,
         )
-        if self.objective.advantage_norm == "batch":
-            batch = batch._replace(advantage=self.objective.normalised(batch))
+        everything = jnp.ones_like(target)
+        whole = [(x, everything) for x in (played.paid, target, target - known)]
+        known_of = losses.moments([*whole, (advantage, played.active)], self.across)
+        of_paid, of_target, of_error, of_advantage = known_of
         metrics = {
-            "train/reward": played.paid.mean(),
-            "losses/explained_variance": losses.explained_variance(known, target),
+            "train/reward": of_paid.mean,
+            "losses/explained_variance": losses.explained_variance(of_target, of_error),
         }
+        if self.objective.advantage_norm == "batch":
+            batch = batch._replace(advantage=self.objective.standardised(advantage, of_advantage))
         return batch, metrics
-
-    @property
-    def _apart(self) -> int:
-        """Shards that are learned from side by side; permuted rows know no shards."""
-        return 1 if self.shuffle == "rows" else self.shards
-
-    def _arranged(self, batch: Batch) -> Batch:
-        """`[T, E, …]` by shard, and within each in chunks, where there is more than one."""
-        if self._apart > 1:
-            batch = by_shard(batch, self._apart)
-        if self.chunk_length is None:
-            return batch
-        cut = partial(chunks, length=self.chunk_length)
-        return cut(batch) if self._apart == 1 else jax.vmap(cut)(batch)
-
-    def _parts(self, policy: Policy, batch: Batch) -> Parts:
-        """Of each minibatch. What has a memory learns from whole sequences, so its pieces would be
-        of worlds, which are few."""
-        shards = self._apart
-        mesh = self.mesh if shards > 1 else None
-        if jax.tree.leaves(policy.memory(1)):
-            return Parts(shards=shards, mesh=mesh)
-        size = batch.active.size // (self.num_minibatches * shards)
-        length = batch.active.shape[1 if shards > 1 else 0]
-        if self.shuffle == "rows":
-            length = size // batch.active.shape[-1]
-        return Parts(fewest_pieces(length, size, self.piece_rows), shards, mesh)
 
     def _learn(
         self,
@@ -199,7 +194,7 @@ class Trainer:
         hyper: Hyper,
         lr: jax.Array,
     ) -> tuple[Learner, Metrics]:
-        step: Callable[[Learner, Batch], Any] = partial(
+        step: Callable[[Learner, Batch, Facts], Any] = partial(
             gradient_step,
             prepare=partial(self.objective.prepare, policy),
             loss_fn=partial(self.objective.loss, policy, hyper),
@@ -208,20 +203,31 @@ class Trainer:
             critic_lr_factor=hyper.critic_lr_factor,
             max_grad_norm=hyper.max_grad_norm,
             clip_apart=self.clip_apart,
-            parts=self._parts(policy, batch),
+            across=self.across,
         )
+        minibatches = self._minibatches(policy, batch)
         target_kl = hyper.target_kl if self.stop_on_kl else None
-        return learn(
-            learner,
-            batch,
-            key,
-            step,
-            self.epochs,
-            self.num_minibatches,
-            self.shuffle,
-            target_kl,
-            self._apart,
-        )
+        return learn(learner, minibatches, key, step, self.epochs, self.num_minibatches, target_kl)
+
+    def _minibatches(self, policy: Policy, batch: Batch) -> Epoch:
+        sequences = bool(jax.tree.leaves(policy.memory(1)))
+        if self.chunk_length is not None:
+            batch = chunks(batch, self.chunk_length)
+        if sequences:  # of what was remembered, only what was so at their starts
+            batch = batch._replace(context=jax.tree.map(lambda x: x[:1], batch.context))
+        facts = partial(self.objective.facts, across=self.across)
+        count = self.num_minibatches
+        _, worlds, agents = batch.active.shape
+        views, limit = batch.active.size // count, self.piece_rows
+        if sequences:
+            limit = None if limit is None else SEQUENCES * limit
+            pieces = fewest_pieces(worlds // count, views, limit)
+        else:
+            pieces = fewest_pieces(views // agents, views, limit)
+        if self.shuffle == "rows":
+            return in_rows(batch, facts, count, pieces, self.shards)
+        laid = blocks(batch, count, pieces, sequences)
+        return in_blocks(laid, facts, shuffled=self.shuffle == "blocks")
 
 
 def _unless_nonfinite(before: Learner, after: Learner, metrics: Metrics) -> tuple[Learner, Metrics]:

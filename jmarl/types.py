@@ -38,7 +38,7 @@ class Perception(NamedTuple):
 
     obs: jax.Array  # […, N, O]
     state: jax.Array  # […, S]
-    action_mask: jax.Array  # […, N, A] bool
+    action_mask: jax.Array | None  # […, N, A] bool; None: everything is legal
     fresh: jax.Array | None = None  # […] float, 1 where an episode begins: memory is void
 
 

@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jmarl.choices import Schedule, Shuffle
-from jmarl.losses import Counts
-from jmarl.parts import WHOLE, Parts, sum_of_parts
-from jmarl.types import Batch, Metrics
+from jmarl.choices import Schedule
+from jmarl.losses import Facts
+from jmarl.parts import sum_of_pieces
+from jmarl.shards import Sum, alone
+from jmarl.types import DATA, Batch, Metrics
 
-LossFn = Callable[[Any, Any, Batch, Counts], tuple[jax.Array, Metrics]]
-PrepareFn = Callable[[Any, Any, Batch], tuple[Any, Any, Batch]]
+LossFn = Callable[[Any, Any, Batch, Facts], tuple[jax.Array, Metrics]]
+PrepareFn = Callable[[Any, Any, Facts], tuple[Any, Any]]
 
 
 class Learner(NamedTuple):
@@ -56,6 +57,7 @@ def clip_parts(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]
 def gradient_step(
     learner: Learner,
     batch: Batch,
+    facts: Facts,
     prepare: PrepareFn,
     loss_fn: LossFn,
     optimiser: optax.GradientTransformation,
@@ -63,16 +65,16 @@ def gradient_step(
     max_grad_norm: jax.Array | float,
     clip_apart: bool = False,
     critic_lr_factor: jax.Array | float = 1.0,
-    parts: Parts = WHOLE,
+    across: Sum = alone,
 ) -> tuple[Learner, Metrics]:
-    """θ ← θ - lr·optimiser(clip(∇L)), after the value statistics have seen the batch."""
-    params, value_norm, batch = prepare(learner.params, learner.value_norm, batch)
+    """θ ← θ - lr·optimiser(clip(∇L)), after the value statistics have learned of the minibatch,
+    which comes in pieces `[P, …]`."""
+    params, value_norm = prepare(learner.params, learner.value_norm, facts)
 
-    def gradient(part: Batch, params: Any, value_norm: Any, counts: Counts) -> tuple[Any, Metrics]:
-        return jax.grad(loss_fn, has_aux=True)(params, value_norm, part, counts)
+    def gradient(part: Batch) -> tuple[Any, Metrics]:
+        return jax.grad(loss_fn, has_aux=True)(params, value_norm, part, facts)
 
-    counts = Counts.of(batch.active)
-    grads, metrics = sum_of_parts(gradient, parts, batch, params, value_norm, counts)
+    grads, metrics = across(sum_of_pieces(gradient, batch))
     clipped, norm = (clip_parts if clip_apart else clip_by_global_norm)(grads, max_grad_norm)
     updates: Any
     updates, opt_state = optimiser.update(clipped, learner.opt_state, params)
@@ -97,50 +99,73 @@ def chunks(batch: Batch, length: int) -> Batch:
     return jax.tree.map(cut, batch)
 
 
-def by_shard(batch: Batch, shards: int) -> Batch:
-    """`[T, E, …]` → `[shards, T, E/shards, …]`: neighbouring worlds together, as devices hold
-    them, so that what is done to every shard alike needs no other device's rows."""
+def blocks(batch: Batch, count: int, pieces: int, sequences: bool) -> Batch:
+    """`[T, E, …]` → `count` groups of neighbouring worlds in pieces `[count, P, rows, …]`; of
+    `sequences` `[count, P, T, worlds, …]`. Laid out once, each of them is later a slice."""
 
-    def split(x: jax.Array) -> jax.Array:
-        return jnp.moveaxis(x.reshape(x.shape[0], shards, -1, *x.shape[2:]), 1, 0)
+    def group(x: jax.Array) -> jax.Array:
+        length, *rest = x.shape[0], *x.shape[2:]
+        apart = count * pieces if sequences else count
+        groups = jnp.moveaxis(x.reshape(length, apart, -1, *rest), 1, 0)
+        return groups.reshape(count, pieces, *([length] if sequences else []), -1, *rest)
 
-    return jax.tree.map(split, batch)
+    return jax.tree.map(group, batch)
 
 
-def minibatches(
-    batch: Batch, key: jax.Array, count: int, shuffle: Shuffle, shards: int = 1
-) -> Callable[[jax.Array], Batch]:
-    """i → the i-th of `count` minibatches of a `[T, E, …]` batch; where it is `by_shard`, of every
-    shard the i-th.
+Minibatch = tuple[Batch, Facts]
+Epoch = Callable[[jax.Array], Callable[[jax.Array], Minibatch]]  # key → i → the i-th minibatch
 
-    `blocks`: groups of neighbouring worlds in random order. Worlds are alike and independent, so
-    this is a fair shuffle, and slices cost nothing where gathering rows would cost as much as the
-    gradient. `rows`: single (time, world) rows, permuted exactly as the references do. They are
-    permuted across all shards: every device gathers the whole batch and learns from all of it.
-    """
-    if shuffle == "rows":
-        length, worlds = batch.active.shape[:2]
-        order = jax.random.permutation(key, length * worlds).reshape(count, -1)
-        rows = jax.tree.map(lambda x: x.reshape(length * worlds, *x.shape[2:]), batch)
-        return lambda i: jax.tree.map(lambda x: x[order[i]], rows)
-    axis = 1 if shards == 1 else 2
-    size = batch.active.shape[axis] // count
-    order = jax.random.permutation(key, count) if shuffle == "blocks" else jnp.arange(count)
-    return lambda i: jax.tree.map(
-        lambda x: lax.dynamic_slice_in_dim(x, order[i] * size, size, axis), batch
-    )
+
+def in_blocks(blocks: Batch, facts: Callable[[Batch], Facts], shuffled: bool) -> Epoch:
+    """Groups of neighbouring worlds in random order. Worlds are alike and independent, so this is a
+    fair shuffle; slices cost nothing where gathering rows would cost as much as the gradient, and
+    what must be known of a minibatch is the same in every epoch."""
+    known, count = (blocks, jax.vmap(facts)(blocks)), len(blocks.active)
+
+    def epoch(key: jax.Array) -> Callable[[jax.Array], Minibatch]:
+        order = jax.random.permutation(key, count) if shuffled else jnp.arange(count)
+        return lambda i: jax.tree.map(
+            lambda x: lax.dynamic_index_in_dim(x, order[i], keepdims=False), known
+        )
+
+    return epoch
+
+
+def in_rows(
+    batch: Batch,
+    facts: Callable[[Batch], Facts],
+    count: int,
+    pieces: int = 1,
+    shards: int = 1,
+) -> Epoch:
+    """Single (time, world) rows, permuted exactly as the references do, over all shards: each has
+    all rows at hand and learns from its part of a minibatch."""
+    if shards > 1:
+        batch = jax.tree.map(lambda x: lax.all_gather(x, DATA, axis=1, tiled=True), batch)
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+
+    def epoch(key: jax.Array) -> Callable[[jax.Array], Minibatch]:
+        order = jax.random.permutation(key, len(rows.active)).reshape(count, shards, -1)
+        mine = lax.axis_index(DATA) if shards > 1 else 0
+
+        def minibatch(i: jax.Array) -> Minibatch:
+            mine_now = order[i, mine].reshape(pieces, -1)
+            taken = jax.tree.map(lambda x: x[mine_now], rows)
+            return taken, facts(taken)
+
+        return minibatch
+
+    return epoch
 
 
 def learn(
     learner: Learner,
-    batch: Batch,
+    minibatches: Epoch,
     key: jax.Array,
-    step: Callable[[Learner, Batch], tuple[Learner, Metrics]],
+    step: Callable[[Learner, Batch, Facts], tuple[Learner, Metrics]],
     epochs: int,
     num_minibatches: int,
-    shuffle: Shuffle = "blocks",
     target_kl: jax.Array | float | None = None,
-    shards: int = 1,
 ) -> tuple[Learner, Metrics]:
     """`epochs` passes over the batch; metrics averaged over the minibatches that ran.
 
@@ -150,9 +175,9 @@ def learn(
 
     def epoch(carry: tuple[Learner, jax.Array], key: jax.Array) -> tuple:
         learner, stopped = carry
-        take = minibatches(batch, key, num_minibatches, shuffle, shards)
+        take = minibatches(key)
         after, metrics = lax.scan(
-            lambda learner, i: step(learner, take(i)), learner, jnp.arange(num_minibatches)
+            lambda learner, i: step(learner, *take(i)), learner, jnp.arange(num_minibatches)
         )
         if target_kl is None:
             return (after, stopped), (metrics, jnp.ones(()))

@@ -1,6 +1,7 @@
 """Tests that need eight devices. `test_devices.py` runs this file in a process that has them."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,8 @@ from jmarl.devices import (
     DATA,
     MEMBER,
     chosen_devices,
-    hyper_sharding,
     make_mesh,
+    places,
     replicated,
     spread,
     state_sharding,
@@ -25,8 +26,9 @@ from jmarl.errors import ConfigError
 from jmarl.evaluation import play_episodes
 from jmarl.in_memory import train
 from jmarl.population import Population
+from jmarl.programs import jitted_init, jitted_step
 
-SHARDS, MEMBERS, UPDATES = 8, 8, 3
+MEMBERS, UPDATES = 8, 3
 SCALARS = 24  # sums that a gradient step may take besides its gradient
 
 # Episodes of four steps: worlds end and begin within every rollout.
@@ -50,53 +52,69 @@ def precise():
         yield
 
 
-def trainer_of(algorithm):
+def trainer_of(algorithm, shards):
     trainer, hyper = make_trainer(build(SMALL | {"algorithm": algorithm} | CASES[algorithm]))
-    return dataclasses.replace(trainer, shards=SHARDS), hyper
+    return dataclasses.replace(trainer, shards=shards), hyper
 
 
-def stepped(owner, mesh, state, hyper, batched=False):
-    """State and metrics after some updates on the mesh's devices, and the program."""
-    trainer = dataclasses.replace(owner.trainer if batched else owner, mesh=mesh)
-    owner = Population(trainer) if batched else trainer
-    places = state_sharding(trainer, mesh, batched), hyper_sharding(hyper, mesh)
-    outs = places[0], replicated(mesh)
-    step = jax.jit(owner.step, in_shardings=places, out_shardings=outs, donate_argnums=0)
-    state = jax.device_put(copied(state), places[0])  # a step takes the memory of its state
+def stepped(trainer, mesh, state, hyper, batched=False):
+    """State and metrics after some updates on the mesh's devices, and what these said."""
+    at = places(trainer, hyper, mesh, batched)
+    step = jitted_step(trainer, MEMBERS if batched else 1, at)
+    state = jax.device_put(copied(state), at.state)  # a step takes the memory of its state
     program = step.lower(state, hyper).compile()
-    hyper = jax.device_put(hyper, places[1])
+    hyper = jax.device_put(hyper, at.hyper)
     for _ in range(UPDATES):
         state, metrics = program(state, hyper)
-    kept = jax.tree.map(lambda x, at: x.sharding.is_equivalent_to(at, x.ndim), state, places[0])
+    kept = jax.tree.map(lambda x, at: x.sharding.is_equivalent_to(at, x.ndim), state, at.state)
     assert all(jax.tree.leaves(kept))
     return state, metrics, collectives(program.as_text())
 
 
-@pytest.fixture(scope="module")
-def alone(precise):
-    """By algorithm: trainer, hyperparameters, first state, and how it goes on on one device."""
-    known = {}
+def on_one_device(trainer, state, hyper, batched=False):
+    """The same, with shards that are no devices but an axis of `vmap`."""
+    owner = Population(trainer) if batched else trainer
+    if trainer.shards > 1:
+        mesh = make_mesh(jax.devices()[: trainer.shards])
+        specs = jax.tree.map(lambda at: at.spec, state_sharding(trainer, mesh, batched))
+        axes = jax.tree.map(lambda spec: spec.index(DATA) if DATA in spec else None, specs)
+        step = jax.vmap(owner.step, (axes, None), (axes, None), axis_name=DATA)
+        state = jax.tree.map(partial(split, trainer.shards), specs, state)
+    else:
+        step, specs = owner.step, None
+    step = jax.jit(step)
+    for _ in range(UPDATES):
+        state, metrics = step(state, hyper)
+    return state if specs is None else jax.tree.map(joined, specs, state), metrics
 
-    def find(algorithm):
-        if algorithm not in known:
-            trainer, hyper = trainer_of(algorithm)
-            state = jax.jit(trainer.init)(jax.random.key(3))
-            one = make_mesh(jax.devices()[:1])
-            known[algorithm] = trainer, hyper, state, stepped(trainer, one, state, hyper)
-        return known[algorithm]
 
-    return find
+def split(shards, spec, x):
+    if DATA not in spec:
+        return x
+    axis = spec.index(DATA)
+    each = x.shape[axis] // shards
+    return x.reshape(*x.shape[:axis], shards, each, *x.shape[axis + 1 :])
+
+
+def joined(spec, x):
+    if DATA not in spec:
+        return x
+    axis = spec.index(DATA)
+    shards, each = x.shape[axis : axis + 2]
+    return x.reshape(*x.shape[:axis], shards * each, *x.shape[axis + 2 :])
+
+
+def begun(trainer):
+    return jax.jit(trainer.init)(jax.random.key(3))
 
 
 @pytest.fixture(scope="module")
 def population(precise):
-    """Eight members of different seeds and learning rates, and how they go on on one device."""
-    trainer, hyper = trainer_of("mappo")
-    population = Population(trainer)
+    """Eight members of different seeds and learning rates."""
+    trainer, hyper = trainer_of("mappo", 1)
     hyper = hyper.replace(lr=jnp.linspace(1e-3, 1e-2, MEMBERS))
-    states = jax.jit(population.init)(jax.random.split(jax.random.key(5), MEMBERS))
-    one = make_mesh(jax.devices()[:1], MEMBERS)
-    return population, hyper, states, stepped(population, one, states, hyper, True)
+    keys = jax.random.split(jax.random.key(5), MEMBERS)
+    return trainer, hyper, jax.jit(Population(trainer).init)(keys)
 
 
 @jax.jit
@@ -133,14 +151,13 @@ def assert_only_gradients_are_summed(said, params):
 
 
 @pytest.mark.parametrize(("algorithm", "count"), [("mappo", 4), ("rmappo", 8), ("ppo", 2)])
-def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count, alone):
-    trainer, hyper, state, (theirs, their_metrics, nothing) = alone(algorithm)
-    mesh = make_mesh(jax.devices()[:count])
-    ours, metrics, said = stepped(trainer, mesh, state, hyper)
-    assert_alike((ours, metrics), (theirs, their_metrics))
+def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count):
+    trainer, hyper = trainer_of(algorithm, count)
+    state = begun(trainer)
+    ours, metrics, said = stepped(trainer, make_mesh(jax.devices()[:count]), state, hyper)
+    assert_alike((ours, metrics), on_one_device(trainer, state, hyper))
     assert ours.timestep.obs.addressable_shards[0].data.shape[0] == trainer.num_envs // count
     assert ours.update == UPDATES
-    assert not nothing
     if algorithm == "ppo":
         assert 1 <= metrics["losses/epochs"] < trainer.epochs  # the KL has stopped it
     else:
@@ -149,13 +166,32 @@ def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count, a
         assert max(one.size for one in before) <= SCALARS * 8
 
 
+def test_worlds_of_different_devices_go_different_ways():
+    """Two halves that begin alike do not stay alike."""
+    trainer, hyper = trainer_of("mappo", 2)
+    halves = dataclasses.replace(trainer, num_envs=trainer.num_envs // 2)
+    half, whole = begun(halves), begun(trainer)
+    places = state_sharding(trainer, make_mesh(jax.devices()[:2]))
+
+    def twice(at, x, like):
+        if DATA not in at.spec:
+            return like
+        return jnp.concatenate([x, x], axis=at.spec.index(DATA))
+
+    state = jax.tree.map(twice, places, half, whole)
+    ours, _, _ = stepped(trainer, make_mesh(jax.devices()[:2]), state, hyper)
+    first, second = np.split(np.asarray(ours.timestep.obs), 2)
+    assert not np.isclose(first, second).all((1, 2)).any()
+
+
 @pytest.mark.parametrize("rows", [8, 2])
 def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, population):
-    owner, hyper, states, (theirs, their_metrics, _) = population
+    trainer, hyper, states = population
     mesh = make_mesh(jax.devices(), rows)
     assert dict(mesh.shape) == {MEMBER: rows, DATA: 8 // rows}
-    ours, metrics, said = stepped(owner, mesh, states, hyper, True)
-    assert_alike((ours, metrics), (theirs, their_metrics))
+    trainer = dataclasses.replace(trainer, shards=8 // rows)
+    ours, metrics, said = stepped(trainer, mesh, states, hyper, batched=True)
+    assert_alike((ours, metrics), on_one_device(trainer, states, hyper, batched=True))
     assert ours.timestep.obs.addressable_shards[0].data.shape[:2] == (MEMBERS // rows, 4 * rows)
     assert ours.env.step.shape == ()
     assert all(x.is_fully_replicated for x in metrics.values())
@@ -166,15 +202,15 @@ def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, p
         assert_only_gradients_are_summed(said, states.params)
 
 
-def test_a_run_begins_alike_wherever_it_lies(alone):
-    trainer, _, state, _ = alone("mappo")
-    places = state_sharding(trainer, make_mesh(jax.devices()))
-    assert_alike(jax.jit(trainer.init, out_shardings=places)(jax.random.key(3)), state)
+def test_a_run_begins_alike_wherever_it_lies():
+    trainer, hyper = trainer_of("mappo", 8)
+    at = places(trainer, hyper, make_mesh(jax.devices()), batched=False)
+    assert_alike(jitted_init(trainer, 1, at)(jax.random.key(3)), begun(trainer))
 
 
-def test_episodes_are_scored_side_by_side(alone):
-    trainer, _, state, _ = alone("mappo")
-    mesh = make_mesh(jax.devices())
+def test_episodes_are_scored_side_by_side():
+    trainer, _ = trainer_of("mappo", 8)
+    state, mesh = begun(trainer), make_mesh(jax.devices())
 
     def score(params, place):
         key = jax.random.key(1)

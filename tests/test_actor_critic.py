@@ -47,7 +47,7 @@ def play(policy, params, seen, deterministic=False):
 
     def step(memory, now):
         seen, key = now
-        return policy.act(params, key, memory, seen, deterministic)
+        return policy.act(params, policy.chance(key, E), memory, seen, deterministic)
 
     keys = jax.random.split(jax.random.key(2), T)
     return jax.lax.scan(step, policy.memory(E), (seen, keys))[1]

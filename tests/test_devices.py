@@ -19,14 +19,12 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.devices import DATA, MEMBER, check_shards, make_mesh, state_sharding
 from jmarl.errors import ConfigError
-from jmarl.losses import Counts
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.parts import Parts, sum_of_parts
+from jmarl.shards import alone, own, together
 from jmarl.spaces import Discrete
 from jmarl.types import Batch, Perception
-from jmarl.update import by_shard, chunks, minibatches
 
 HERE = Path(__file__).parent
 T, E, SHARDS = 4, 12, 3
@@ -46,33 +44,6 @@ def test_on_eight_devices():
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def numbered_batch():
-    """Every (time, world) row carries 100·time + world."""
-    number = 100.0 * jnp.arange(T)[:, None, None] + jnp.arange(E)[None, :, None]
-    return Batch(Perception(*[number[..., None]] * 3), None, *[number] * 6)
-
-
-def test_a_shard_is_neighbouring_worlds_and_a_minibatch_has_as_much_of_each():
-    batch = by_shard(numbered_batch(), SHARDS)
-    np.testing.assert_array_equal(batch.active[:, 0, :, 0], np.arange(E).reshape(SHARDS, -1))
-    np.testing.assert_array_equal(batch.active[0, :, 0, 0], 100 * np.arange(T))
-    take = minibatches(batch, jax.random.key(0), 2, "blocks", SHARDS)
-    parts = [np.asarray(take(jnp.asarray(i)).active[..., 0]) for i in range(2)]
-    worlds = sorted(tuple(part[:, 0].ravel()) for part in parts)
-    assert worlds == [(0, 1, 4, 5, 8, 9), (2, 3, 6, 7, 10, 11)]
-    assert parts[0].shape == (SHARDS, T, 2)
-
-
-def test_the_pieces_of_a_shard_are_of_its_own_worlds():
-    """Two pieces of each of four worlds: those of the first half of the time come first."""
-    cut = jax.vmap(lambda batch: chunks(batch, T // 2))(by_shard(numbered_batch(), SHARDS))
-    assert cut.active.shape == (SHARDS, T // 2, 8, 1)
-    np.testing.assert_array_equal(
-        cut.active[1, :, :, 0],
-        [[4, 5, 6, 7, 204, 205, 206, 207], [104, 105, 106, 107, 304, 305, 306, 307]],
-    )
 
 
 def test_loss_and_gradient_are_of_all_shards(x64):
@@ -98,20 +69,23 @@ def test_loss_and_gradient_are_of_all_shards(x64):
         active=(number[4] > 0).astype(float),
     )
     objective, hyper = Objective(advantage_norm="minibatch"), Hyper()
-    params, norm = jax.jit(policy.init)(next(keys)), ValueNorm.create().update(batch.target)
+    params, norm = jax.jit(policy.init)(next(keys)), ValueNorm.create()
 
-    _, _, batch = objective.prepare(policy, params, norm, batch)
-    counts = Counts.of(batch.active)
-
-    def gradient(part):
+    def gradient(batch, across):
+        facts = objective.facts(batch, across)
+        _, known = objective.prepare(policy, params, norm, facts)
         loss = partial(objective.loss, policy, hyper)
-        return jax.grad(loss, has_aux=True)(params, norm, part, counts)
+        return across(jax.grad(loss, has_aux=True)(params, known, batch, facts)), known
 
-    def summed(batch, shards):
-        return jax.jit(partial(sum_of_parts, gradient, Parts(shards=shards)))(batch)
+    apart = jax.tree.map(lambda x: x.reshape(T, SHARDS, -1, *x.shape[2:]), batch)
+    shared = jax.vmap(partial(gradient, across=together), 1, None, axis_name=DATA)
+    whole, parts = jax.jit(partial(gradient, across=alone))(batch), jax.jit(shared)(apart)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, parts)
 
-    whole, apart = summed(batch, 1), summed(by_shard(batch, SHARDS), SHARDS)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, apart)
+
+def test_shards_draw_by_keys_of_their_own():
+    keys = jax.vmap(lambda _: own(jax.random.key(0)), axis_name=DATA)(jnp.zeros(4))
+    assert len({tuple(data) for data in np.asarray(jax.random.key_data(keys))}) == 4
 
 
 @pytest.mark.parametrize(("env", "axis"), [("probe/observation", 0), ("mpe/simple_tag", -1)])

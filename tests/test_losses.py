@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from jmarl import losses
+from jmarl.shards import together
+from jmarl.types import DATA
 
 
 def test_clipped_surrogate_is_pessimistic_on_both_sides():
@@ -49,8 +51,24 @@ def test_advantages_are_normalised_by_active_entries(ddof):
     mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
     counted = np.array([1.0, 2.0, 4.0])
     expected = (np.asarray(advantage) - counted.mean()) / (counted.std(ddof=ddof) + 1e-5)
-    ours = losses.normalise_advantage(advantage, mask, 1e-5, ddof)
+    (known,) = losses.moments([(advantage, mask)])
+    ours = losses.standardised(advantage, known, 1e-5, ddof)
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+def test_moments_of_shards_are_those_of_all():
+    """Three shards, whose active entries are not equally many."""
+    rng = np.random.default_rng(3)
+    x, mask = rng.normal(50, 2, (3, 5, 2)), rng.random((3, 5, 2)) < 0.6
+
+    def own(x, mask):
+        return losses.moments([(x, mask), (x**2, jnp.ones_like(x))], together)
+
+    counted, all_of = jax.vmap(own, axis_name=DATA)(jnp.asarray(x), jnp.asarray(mask, float))
+    np.testing.assert_allclose(counted.mean, np.full(3, x[mask].mean()), rtol=1e-5)
+    np.testing.assert_allclose(counted.variance(1), np.full(3, x[mask].var(ddof=1)), rtol=1e-3)
+    np.testing.assert_allclose(all_of.mean, np.full(3, (x**2).mean()), rtol=1e-5)
+    np.testing.assert_array_equal(all_of.size, [30, 30, 30])
 
 
 def test_kl_estimators_agree_on_average_and_one_is_never_negative():
@@ -70,7 +88,11 @@ def test_clip_fraction():
 
 
 def test_explained_variance():
+    def explained(value, target):
+        given = [(x, jnp.ones(4)) for x in (target, target - value)]
+        return losses.explained_variance(*losses.moments(given))
+
     target = jnp.array([1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(losses.explained_variance(target, target), 1.0)
-    np.testing.assert_allclose(losses.explained_variance(jnp.zeros(4), target), 0.0)
-    assert jnp.isnan(losses.explained_variance(target, jnp.ones(4)))
+    np.testing.assert_allclose(explained(target, target), 1.0)
+    np.testing.assert_allclose(explained(jnp.zeros(4), target), 0.0)
+    assert jnp.isnan(explained(target, jnp.ones(4)))

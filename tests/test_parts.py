@@ -1,62 +1,39 @@
-"""Sums over parts equal sums over the whole, worked out by numpy."""
-
-from types import SimpleNamespace
+"""Sums over pieces equal sums over the whole, worked out by numpy."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.devices import make_mesh
 from jmarl.networks.precision import outer_sum
-from jmarl.parts import WHOLE, Parts, fewest_pieces, sum_of_parts
+from jmarl.parts import fewest_pieces, sum_of_pieces
 
 
-class Rows(SimpleNamespace):
-    """A batch is any tree that has `active`."""
-
-
-jax.tree_util.register_pytree_node(
-    Rows, lambda rows: ((rows.active, rows.x), None), lambda _, xs: Rows(active=xs[0], x=xs[1])
-)
-
-
-def batch(*leading):
-    rng = np.random.default_rng(0)
-    shape = (*leading, 6, 4, 3)
-    return Rows(active=jnp.asarray(rng.random(shape)), x=jnp.asarray(rng.normal(size=(*shape, 2))))
-
-
-def weighted(part, factor):
-    return {"sum": factor * (part.x * part.active[..., None]).sum((0, 1, 2)), "first": part.x.sum()}
+def weighted(part):
+    """Of rows with weights."""
+    x, weight = part
+    return {"sum": (x * weight[..., None]).sum((0, 1)), "first": x.sum()}
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 6])
-@pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.parametrize("mesh", [False, True])
-def test_parts_add_up_to_the_whole(pieces, shards, mesh, x64):
-    given = batch(shards) if shards > 1 else batch()
-    x, active = np.asarray(given.x), np.asarray(given.active)
-    expected = 2.0 * (x * active[..., None]).reshape(-1, 2).sum(0)
-    where = make_mesh(jax.devices()[:1]) if mesh else None
-    parts = Parts(pieces, shards, where)
-    ours = jax.jit(lambda given: sum_of_parts(weighted, parts, given, jnp.asarray(2.0)))(given)
-    np.testing.assert_allclose(ours["sum"], expected, rtol=1e-12)
+def test_pieces_add_up_to_the_whole(pieces, x64):
+    rng = np.random.default_rng(0)
+    x, weight = rng.normal(size=(12, 3, 2)), rng.random((12, 3))
+    cut = [jnp.asarray(given).reshape(pieces, -1, *given.shape[1:]) for given in (x, weight)]
+    ours = jax.jit(lambda cut: sum_of_pieces(weighted, cut))(cut)
+    np.testing.assert_allclose(ours["sum"], np.einsum("rnk,rn->k", x, weight), rtol=1e-12)
     np.testing.assert_allclose(ours["first"], x.sum(), rtol=1e-12)
 
 
-def test_no_part_sees_more_than_its_piece():
+def test_no_more_than_a_piece_is_seen_at_once():
     seen = []
 
     def note(part):
-        seen.append(part.active.shape)
-        return part.active.sum()
+        seen.append(part.shape)
+        return part.sum()
 
-    sum_of_parts(note, Parts(pieces=3), batch())
-    assert set(seen) == {(2, 4, 3)}
-    seen.clear()
-    sum_of_parts(note, WHOLE, batch())
-    assert seen == [(6, 4, 3)]
+    sum_of_pieces(note, jnp.ones((3, 2, 4)))
+    assert set(seen) == {(2, 4)}
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def played():
         lambda s, k: rollout(env, trainer.groups, s, k, T, "team_mean", hyper.gamma)
     )(state, key)
     step, env_state, bare = jax.jit(env.step), state.env, [state.timestep]
-    for t, step_key in enumerate(jax.random.split(jax.random.clone(key), T)):
-        _, step_key, _ = jax.random.split(step_key, 3)
+    _, world_key = jax.random.split(jax.random.clone(key))
+    for t, step_key in enumerate(jax.random.split(world_key, (T, 2))[:, 0]):
         env_state, timestep = step(step_key, env_state, transitions.decision.action[t])
         bare.append(timestep)
     return state, after, transitions, bare

@@ -7,14 +7,16 @@ import optax
 import pytest
 import torch
 
-from jmarl.types import Batch, Perception
+from jmarl.types import DATA, Batch, Perception
 from jmarl.update import (
     Learner,
+    blocks,
     chunks,
     clip_by_global_norm,
     gradient_step,
+    in_blocks,
+    in_rows,
     learn,
-    minibatches,
     scheduled,
 )
 
@@ -76,8 +78,12 @@ def test_gradient_steps_with_sgd_equal_torch(x64):
     learner, metrics = gradient_step(
         Learner(jnp.asarray(start), optax.identity().init(start), jnp.zeros(())),
         numbered_batch(),
-        prepare=lambda params, norm, batch: (params + 1.0, norm + 1.0, batch),
-        loss_fn=lambda params, norm, batch, counts: ((params**3).sum() * norm, {"x": norm}),
+        facts=jnp.ones(()),
+        prepare=lambda params, norm, facts: (params + facts, norm + facts),
+        loss_fn=lambda params, norm, batch, facts: (
+            (params**3).sum() * norm / T,  # the batch has as many pieces
+            {"x": norm / T},
+        ),
         optimiser=optax.identity(),
         lr=0.1,
         max_grad_norm=5.0,
@@ -86,18 +92,58 @@ def test_gradient_steps_with_sgd_equal_torch(x64):
     assert learner.value_norm == metrics["x"] == 1
 
 
+def rows_of(epoch, key, count):
+    """The minibatches of an epoch, and what is known of each."""
+    take = epoch(jax.random.key(key))
+    taken = [take(jnp.asarray(i)) for i in range(count)]
+    return [np.asarray(part.active) for part, _ in taken], [float(known) for _, known in taken]
+
+
+def mean(batch):
+    """The facts of a minibatch, here."""
+    return batch.active.mean()
+
+
 @pytest.mark.parametrize("shuffle", ["blocks", "rows", "none"])
 def test_minibatches_share_out_every_row_once(shuffle):
-    take = minibatches(numbered_batch(), jax.random.key(1), 4, shuffle)
-    parts = [np.asarray(take(jnp.asarray(i)).active).ravel() for i in range(4)]
-    assert {part.size for part in parts} == {T * E // 4}
-    together = np.concatenate(parts)
-    np.testing.assert_array_equal(np.sort(together), np.arange(T * E))
-    in_order = np.array_equal(parts[0], [0, 1, 8, 9, 16, 17])  # worlds 0 and 1 at all times
+    if shuffle == "rows":
+        epoch = in_rows(numbered_batch(), mean, 4, pieces=2)
+    else:
+        laid = blocks(numbered_batch(), 4, pieces=2, sequences=False)
+        epoch = in_blocks(laid, mean, shuffled=shuffle == "blocks")
+    parts, known = rows_of(epoch, 1, 4)
+    assert {part.shape for part in parts} == {(2, T * E // 8, 1)}
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts, None)), np.arange(T * E))
+    np.testing.assert_allclose(known, [part.mean() for part in parts])
+    in_order = np.array_equal(parts[0].ravel(), [0, 1, 8, 9, 16, 17])  # worlds 0 and 1
     assert in_order == (shuffle == "none")
+    again = np.concatenate(rows_of(epoch, 2, 4)[0], None)
+    assert np.array_equal(np.concatenate(parts, None), again) == (shuffle == "none")
 
 
-def counting_step(learner, batch):
+def test_sequences_stay_whole():
+    """Eight worlds in two minibatches of two pieces, of two worlds each."""
+    laid = blocks(numbered_batch(), 2, pieces=2, sequences=True).active
+    assert laid.shape == (2, 2, T, 2, 1)
+    np.testing.assert_array_equal(laid[1, 0, :, :, 0], [[4, 5], [12, 13], [20, 21]])
+
+
+def test_permuted_rows_are_shared_out_among_shards():
+    """Each of four learns from a part of what one would learn from, in the same order."""
+    whole = numbered_batch()
+    alone = rows_of(in_rows(whole, mean, 3), 0, 3)[0]
+
+    def own(batch):
+        epoch = in_rows(batch, mean, 3, shards=4)(jax.random.key(0))
+        return jnp.stack([epoch(jnp.asarray(i))[0].active for i in range(3)])
+
+    split = jax.tree.map(lambda x: x.reshape(T, 4, 2, *x.shape[2:]), whole)
+    parts = jax.vmap(own, in_axes=1, axis_name=DATA)(split)  # [shards, minibatches, 1, rows, 1]
+    together = np.moveaxis(parts[:, :, 0, :, 0], 0, 1).reshape(3, -1)
+    np.testing.assert_array_equal(together, np.stack([part.ravel() for part in alone]))
+
+
+def counting_step(learner, batch, facts):
     """Counts up everything, and reports the count as KL."""
     counted = Learner(*(x + 1 for x in learner))
     return counted, {"losses/approx_kl": counted.params, "x": counted.params}
@@ -111,7 +157,7 @@ def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl,
     zero = jnp.zeros(())
     learner, metrics = learn(
         Learner(zero, zero + 10, zero + 20),
-        numbered_batch(),
+        in_blocks(blocks(numbered_batch(), 2, 1, False), mean, shuffled=True),
         jax.random.key(0),
         counting_step,
         epochs=5,

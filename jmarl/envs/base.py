@@ -64,6 +64,11 @@ class EnvSpec:
         """[N, A] bool: True where an action entry is the agent's own, False on padding."""
         return np.stack([spaces.mask(space, self.action_space) for space in self.action_spaces])
 
+    @property
+    def always_legal(self) -> bool:
+        """Everybody may always do everything: nobody needs to look at masks."""
+        return not self.varying_action_mask and bool(self.action_mask.all())
+
 
 class Env(Protocol):
     """A batch of worlds as pure functions. `state` is the world's own pytree."""

@@ -13,7 +13,15 @@ from flax import linen as nn
 
 from jmarl.choices import Activation
 from jmarl.networks.gru import Gru
-from jmarl.networks.layers import SQRT2, LayerNorm, dense, last_dense, orthogonal
+from jmarl.networks.layers import (
+    SQRT2,
+    Features,
+    LayerNorm,
+    Normed,
+    dense,
+    last_dense,
+    orthogonal,
+)
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 GAINS = {"relu": SQRT2, "tanh": 5 / 3}  # torch's calculate_gain
@@ -46,33 +54,36 @@ class Net(nn.Module):
     ) -> tuple[jax.Array, Any]:
         """Also the GRU's last state `[…, N, H]`. `ids` `[N, N]` join after the representation;
         `fresh` `[L, …]` marks where an episode begins."""
-        if self.shape.input_norm:
-            x = LayerNorm(name="input_norm")(x)
-        x = self._layers(x, self.shape.hidden, "")
+        read: Features = LayerNorm(name="input_norm").unscaled(x) if self.shape.input_norm else x
+        read = self._layers(read, self.shape.hidden, "")
         if self.shape.recurrent:
-            gru = Gru(x.shape[-1], 1, stacked_orthogonal, nn.initializers.zeros, name="gru")
-            spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], x.shape[:-1])
-            x, last = gru(x, state[None], spread)
-            x, state = LayerNorm(name="gru_norm")(x), last[0]
+            gru = Gru(read.shape[-1], 1, stacked_orthogonal, nn.initializers.zeros, name="gru")
+            spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], read.shape[:-1])
+            told, last = gru(read, state[None], spread)
+            read, state = LayerNorm(name="gru_norm").unscaled(told), last[0]
         if ids is not None:
-            n = ids.shape[0]
-            features = jnp.broadcast_to(x, (*x.shape[:-2], n, x.shape[-1]))
-            own = ids.reshape((1,) * (x.ndim - 2) + ids.shape).astype(x.dtype)
-            own = jnp.broadcast_to(own, (*x.shape[:-2], n, n))
-            x = jnp.concatenate([features, own], axis=-1)
-        x = self._layers(x, self.shape.head_hidden, "head_")
+            read = _with_ids(read.plain if isinstance(read, Normed) else read, ids)
+        read = self._layers(read, self.shape.head_hidden, "head_")
         if self.log_std is not None:
             self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
-        return last_dense(self.out, self.out_gain, name="out")(x), state
+        return last_dense(self.out, self.out_gain, name="out")(read), state
 
-    def _layers(self, x: jax.Array, sizes: tuple[int, ...], prefix: str) -> jax.Array:
+    def _layers(self, read: Features, sizes: tuple[int, ...], prefix: str) -> Features:
         shape = self.shape
         gain = GAINS[shape.activation] if shape.gain is None else shape.gain
         for i, size in enumerate(sizes):
-            x = ACTIVATIONS[shape.activation](dense(size, gain, name=f"{prefix}dense_{i}")(x))
-            if shape.layer_norm:
-                x = LayerNorm(name=f"{prefix}ln_{i}")(x)
-        return x
+            x = ACTIVATIONS[shape.activation](dense(size, gain, name=f"{prefix}dense_{i}")(read))
+            read = LayerNorm(name=f"{prefix}ln_{i}").unscaled(x) if shape.layer_norm else x
+        return read
+
+
+def _with_ids(x: jax.Array, ids: jax.Array) -> jax.Array:
+    """`[…, 1 or N, D]` → `[…, N, D + N]`."""
+    n = ids.shape[0]
+    features = jnp.broadcast_to(x, (*x.shape[:-2], n, x.shape[-1]))
+    own = ids.reshape((1,) * (x.ndim - 2) + ids.shape).astype(x.dtype)
+    own = jnp.broadcast_to(own, (*x.shape[:-2], n, n))
+    return jnp.concatenate([features, own], axis=-1)
 
 
 def stacked_orthogonal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jmarl.networks.precision import product, wide
+from jmarl.networks.precision import product, turned_product, wide
 
 SQRT2 = 2**0.5
 
@@ -34,6 +34,27 @@ def _gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 gelu.defvjp(_gelu, lambda slope, grad: (grad * slope,))
 
 
+class Normed(NamedTuple):
+    """What a LayerNorm gives, y·s + t, before it is scaled and shifted: a linear layer that reads
+    it does so in its own weights, which are fewer than the rows are."""
+
+    rows: jax.Array  # y […, D]
+    scale: jax.Array  # s [D]
+    shift: jax.Array  # t [D]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    @property
+    def plain(self) -> jax.Array:
+        rows = wide(self.rows).reshape(-1, self.shape[-1]) * self.scale[None] + self.shift[None]
+        return rows.reshape(self.shape).astype(self.rows.dtype)
+
+
+Features = jax.Array | Normed
+
+
 class Dense(nn.Module):
     """x·W + b over flattened rows: on CPU the gradient of W contracts one long axis much faster
     than the several leading ones that `nn.Dense` would leave."""
@@ -43,8 +64,8 @@ class Dense(nn.Module):
     use_bias: bool = True
     last: bool = False  # outputs are read outside of networks, with all their bits
 
-    def __call__(self, x: jax.Array) -> jax.Array:
-        through = affine_wide if self.last else affine
+    def __call__(self, x: Features) -> jax.Array:
+        through = affine_last if self.last else affine
         return through(x, *self.weights(x.shape[-1]))
 
     @nn.compact
@@ -66,17 +87,29 @@ def orthogonal(gain: float) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]
     return init
 
 
-def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+def affine(x: Features, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
     """x·W + b over the last axis, rows flattened."""
-    return affine_wide(x, kernel, bias).astype(x.dtype)
-
-
-def affine_wide(x: jax.Array, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
-    """The same in the parameters' precision, if that is another."""
+    x, kernel, bias = _folded(x, kernel, bias)
     y = product(x.reshape(-1, x.shape[-1]), kernel)
     if bias is not None:
         y = y + bias[None]
-    return y.reshape(*x.shape[:-1], kernel.shape[-1])
+    return y.reshape(*x.shape[:-1], kernel.shape[-1]).astype(x.dtype)
+
+
+def affine_last(x: Features, kernel: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """The same in the parameters' precision, with the few outputs first in memory."""
+    x, kernel, bias = _folded(x, kernel, bias)
+    y = turned_product(x.reshape(-1, x.shape[-1]), kernel)
+    if bias is not None:
+        y = y + bias[:, None]
+    return y.T.reshape(*x.shape[:-1], kernel.shape[-1])
+
+
+def _folded(x: Features, kernel: jax.Array, bias: Any) -> tuple[jax.Array, jax.Array, Any]:
+    """(y·s + t)·W + b = y·(s·W) + (t·W + b)."""
+    if not isinstance(x, Normed):
+        return x, kernel, bias
+    return x.rows, x.scale[:, None] * kernel, (x.shift[:, None] * kernel).sum(0) + bias
 
 
 def dense(features: int, gain: float, use_bias: bool = True, name: str | None = None) -> Dense:
@@ -125,13 +158,17 @@ standardise.defvjp(_standardise, _standardise_gradient)
 
 
 class LayerNorm(nn.Module):
-    @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        return self.unscaled(x).plain
+
+    @nn.compact
+    def unscaled(self, x: jax.Array) -> Normed:
+        """For linear layers to read."""
         size = x.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (size,))
-        bias = self.param("bias", nn.initializers.zeros, (size,))
-        rows = standardise(wide(x).reshape(-1, size)) * scale[None] + bias[None]
-        return rows.reshape(x.shape).astype(x.dtype)
+        shift = self.param("bias", nn.initializers.zeros, (size,))
+        rows = standardise(wide(x).reshape(-1, size)).reshape(x.shape)
+        return Normed(rows.astype(x.dtype), scale, shift)
 
 
 class Head(nn.Module):
@@ -143,7 +180,7 @@ class Head(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = gelu(dense(self.hidden, SQRT2, name="hidden")(x))
-        return last_dense(self.features, 0.01, name="out")(LayerNorm(name="ln")(x))
+        return last_dense(self.features, 0.01, name="out")(LayerNorm(name="ln").unscaled(x))
 
 
 class Mlp(nn.Module):
@@ -164,7 +201,7 @@ class Embed(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return gelu(dense(self.width, SQRT2, name="dense")(LayerNorm(name="ln")(x)))
+        return gelu(dense(self.width, SQRT2, name="dense")(LayerNorm(name="ln").unscaled(x)))
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:

@@ -54,11 +54,11 @@ class Actor(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = LayerNorm(name="ln_0")(x)
+        normed = LayerNorm(name="ln_0").unscaled(x)
         for i in (1, 2):
-            x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(x))
-            x = LayerNorm(name=f"ln_{i}")(x)
-        return last_dense(self.actions, 0.01, name="out")(x)
+            x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(normed))
+            normed = LayerNorm(name=f"ln_{i}").unscaled(x)
+        return last_dense(self.actions, 0.01, name="out")(normed)
 
 
 class Actors(nn.Module):

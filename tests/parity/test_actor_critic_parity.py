@@ -18,7 +18,7 @@ import torch_actor_critic as reference
 import torch_core
 
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.losses import Counts
+from jmarl.losses import masked_mean
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
@@ -83,7 +83,8 @@ def updated(policy, params, batch, objective, hyper, clip_apart=False):
     step = jax.jit(
         partial(
             gradient_step,
-            batch=batch,
+            batch=jax.tree.map(lambda x: x[None], batch),  # one piece
+            facts=objective.facts(batch),
             prepare=partial(objective.prepare, policy),
             loss_fn=partial(objective.loss, policy, hyper),
             optimiser=adam,
@@ -420,8 +421,10 @@ def test_the_seeds_own_mistakes_are_not_ours(x64):
     target, value, active = (jnp.asarray(data[name]) for name in ("return", "value", "active"))
     right = objective_of(clip_value=False, huber=False, norm=True, squared_factor=1.0)
     batch = ours(data, None)
-    _, statistics, _ = right.prepare(None, {}, ValueNorm.create(), batch)
-    loss = float(right._value_loss(value, batch, Counts.of(batch.active), statistics, Hyper()))
+    facts = right.facts(batch)
+    _, statistics = right.prepare(None, {}, ValueNorm.create(), facts)
+    entries = right._value_loss(value, batch.value, target, statistics, Hyper())
+    loss = float(masked_mean(entries, active, facts.counts))
 
     torch_value, torch_target, mask = (torch.tensor(data[n])[..., None] for n in
                                        ("value", "return", "active"))  # fmt: skip

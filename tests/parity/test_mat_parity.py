@@ -11,7 +11,7 @@ import torch
 import torch_core
 import torch_mat
 
-from jmarl.losses import Counts
+from jmarl.losses import moments
 from jmarl.mat import MatPolicy
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
@@ -87,6 +87,13 @@ CASES = [(kind, *sizes, "mat") for kind in KINDS for sizes in SIZES]
 CASES += [(kind, 2, 2, name) for kind in KINDS[1:] for name in list(VARIANTS)[1:]]
 
 
+def acted(policy, params, key, view, deterministic=False):
+    def act(params, key, view):
+        return policy.act(params, policy.chance(key, B), (), view, deterministic)
+
+    return jax.jit(act)(params, key, view)
+
+
 @pytest.mark.parametrize(("kind", "blocks", "heads", "variant"), CASES)
 def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, heads, variant, x64):
     model, policy, params = models(kind, blocks, heads, variant)
@@ -99,7 +106,7 @@ def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, hea
     close(now.value[..., None], value)
     close(now.entropy, entropy)
 
-    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    _, decision = acted(policy, params, jax.random.key(0), view)
     assert len(np.unique(np.asarray(decision.action))) > 1
     again = evaluate(params, None, view, decision.action)
     np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
@@ -115,9 +122,7 @@ def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, hea
 def test_deterministic_acting(kind, x64):
     model, policy, params = models(kind)
     obs, available, action = data(kind)
-    _, decision = jax.jit(policy.act, static_argnums=4)(
-        params, jax.random.key(0), (), seen(obs, available), True
-    )
+    _, decision = acted(policy, params, jax.random.key(0), seen(obs, available), True)
     torch_obs, _, legal = to_torch(kind, obs, available, action)
     best = model.greedy(torch_obs, legal)
     close(decision.action, best if kind == "Continuous" else best[..., 0])
@@ -129,7 +134,7 @@ def test_a_random_order_of_agents_is_recorded_and_gives_ratio_one(kind, x64):
     model, policy, params = models(kind, agent_order="random")
     obs, available, _ = data(kind)
     view = seen(obs, available)
-    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    _, decision = acted(policy, params, jax.random.key(0), view)
     order = np.asarray(decision.context)
     assert len(np.unique(order, axis=0)) > 1
     assert (np.sort(order, axis=-1) == np.arange(N)).all()
@@ -165,7 +170,7 @@ def test_acting_in_single_precision_gives_ratio_one():
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
     obs, available, _ = data("Discrete")
     view = seen(obs.astype(np.float32), available)
-    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), view)
+    _, decision = acted(policy, params, jax.random.key(0), view)
     again = jax.jit(policy.evaluate)(params, None, view, decision.action)
     np.testing.assert_allclose(jnp.exp(again.log_prob - decision.log_prob), 1.0, atol=1e-5)
 
@@ -251,10 +256,11 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
     hyper = Hyper(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
     given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
     batch = ours_of(*rows)
-    _, statistics, _ = objective.prepare(Given(), given, ValueNorm.create(), batch)
+    facts = objective.facts(batch)
+    _, statistics = objective.prepare(Given(), given, ValueNorm.create(), facts)
 
     def loss(now):
-        return objective.loss(Given(), hyper, now, statistics, batch, Counts.of(batch.active))
+        return objective.loss(Given(), hyper, now, statistics, batch, facts)
 
     (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
 
@@ -316,12 +322,12 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     )
     objective = Objective(advantage_norm="none", value_norm="none")
     _, metrics = jax.jit(partial(objective.loss, policy, Hyper(clip_eps=0.1)))(
-        params, ValueNorm.create(), batch, Counts.of(batch.active)
+        params, ValueNorm.create(), batch, objective.facts(batch)
     )
     close(metrics["losses/policy_loss"], surrogate)
     close(metrics["losses/entropy"], sum(c.entropy() for c in choices).mean())
     close(metrics["losses/clipfrac"], ((ratio - 1).abs() > 0.1).double().mean())
-    _, decision = jax.jit(policy.act)(params, jax.random.key(0), (), batch.perception)
+    _, decision = acted(policy, params, jax.random.key(0), batch.perception)
     assert decision.action.shape == (B, N, 2)
     assert (decision.action[::2, :, 0] == 0).all()
     again = jax.jit(policy.evaluate)(params, None, batch.perception, decision.action)
@@ -338,10 +344,11 @@ def test_gradients_through_the_network(kind, variant, x64):
     hyper, objective = Hyper(clip_eps=0.1, value_clip_eps=0.1), Objective(advantage_norm="none")
 
     ours = ours_of(*rows)
-    _, statistics, _ = objective.prepare(policy, params, ValueNorm.create(), ours)
+    facts = objective.facts(ours)
+    _, statistics = objective.prepare(policy, params, ValueNorm.create(), facts)
 
     def loss(params):
-        return objective.loss(policy, hyper, params, statistics, ours, Counts.of(ours.active))[0]
+        return objective.loss(policy, hyper, params, statistics, ours, facts)[0]
 
     gradient = jax.jit(jax.grad(loss))(params)
     batch = theirs_of(kind, *rows)
@@ -368,13 +375,15 @@ def test_one_full_update_of_ten_epochs(kind, x64):
     objective = Objective(advantage_norm="batch")
     optimiser = optax.scale_by_adam(eps=1e-5)
     batch = ours_of(*rows)
-    batch = batch._replace(advantage=objective.normalised(batch))
+    (known,) = moments([(batch.advantage, batch.active)])
+    batch = batch._replace(advantage=objective.standardised(batch.advantage, known))
 
     @jax.jit
     def update(params, max_grad_norm):
         step = partial(
             gradient_step,
-            batch=batch,
+            batch=jax.tree.map(lambda x: x[None], batch),  # one piece
+            facts=objective.facts(batch),
             prepare=partial(objective.prepare, policy),
             loss_fn=partial(objective.loss, policy, hyper),
             optimiser=optimiser,

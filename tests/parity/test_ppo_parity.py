@@ -9,7 +9,6 @@ import torch
 from benchmarks.torch_baseline import ppo as reference
 from jmarl.algorithms import make_actor_critic, make_trainer
 from jmarl.config import build
-from jmarl.losses import Counts
 from jmarl.types import Batch, Perception
 from jmarl.update import Learner
 
@@ -113,8 +112,8 @@ def test_losses_and_gradients(clip_value, x64):
     policy, (ours, theirs) = trainer.groups[0].policy, batches(agent)
 
     def loss(params):
-        _, _, batch = trainer.objective.prepare(policy, params, None, ours)
-        return trainer.objective.loss(policy, hyper, params, None, batch, Counts.of(batch.active))
+        facts = trainer.objective.facts(ours)
+        return trainer.objective.loss(policy, hyper, params, None, ours, facts)
 
     gradient, metrics = jax.jit(jax.grad(loss, has_aux=True))(converted(agent))
     expected = reference.losses(agent, theirs, options)

@@ -1,0 +1,34 @@
+"""Worlds that are shared out: every device plays and learns from a shard of them by itself, and
+they meet only for sums over all of them.
+
+What is summed over worlds takes a `Sum`. A run on one device has all worlds: nothing is left to
+add. Shards are an axis named `data`, of devices (`jmarl.devices.shared_out`) or, on one device, of
+`vmap`: it computes the same.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from jmarl.types import DATA
+
+Sum = Callable[[Any], Any]
+
+
+def alone(tree: Any) -> Any:
+    """What was added up over some worlds was so over all."""
+    return tree
+
+
+def together(tree: Any) -> Any:
+    """Σ over the shards, as one array: they meet once."""
+    flat, back = ravel_pytree(tree)
+    return back(lax.psum(flat, DATA))
+
+
+def own(key: jax.Array) -> jax.Array:
+    """A key that no other shard has."""
+    return jax.random.fold_in(key, lax.axis_index(DATA))
