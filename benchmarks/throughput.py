@@ -2,7 +2,7 @@
 
     python -m benchmarks.throughput [--quick] [--json PATH]
 
-Every subject runs in a process of its own and they take turns, an update each; medians. `roofline`
+Every subject runs in a process of its own and they take turns, some updates each; medians. `roofline`
 is the arithmetic of the algorithm (`benchmarks.flops`) over what large products reach on this
 machine, measured in the same turns.
 """
@@ -188,6 +188,7 @@ def lines(rows: list[Row]) -> list[list[str]]:
                 "" if compiled is None else f"{compiled:.1f}",
                 f"{of('first_update_s'):.1f}",
                 f"{of('peak_mb'):,.0f}",
+                f"{of('training_mb'):,.0f}",
             ]
         )
     return made
@@ -195,7 +196,7 @@ def lines(rows: list[Row]) -> list[list[str]]:
 
 COLUMNS = [
     *("case", "subject", "steps/s", "jmarl is", "of it rollout", "roofline"),
-    *("compiles (s)", "first update (s)", "memory (MB)"),
+    *("compiles (s)", "first update (s)", "memory (MB)", "training"),
 ]
 
 

@@ -1,7 +1,7 @@
 """Who is measured by `benchmarks.throughput`: each in a process of its own, which answers calls.
 
-A process waits at its pipe while others have their turn. It does one update per call and says how
-long rollout and update took; jmarl's step is one program, so that its rollout is timed as a step of
+A process waits at its pipe while others have their turn. Of each call it says how long rollout and
+update of one update took; jmarl's step is one program, so that its rollout is timed as a step of
 no epochs, and the update is what the whole step takes longer.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 GEMM = 2048  # rows of the square matrices whose product is this machine's peak
+TURN_S = 0.3  # of updates that take less, as many as fill it are timed together
 
 
 def memory_mb(pids: list[int]) -> float:
@@ -37,18 +38,22 @@ def serve(pipe: Connection, subject: str, options: dict[str, Any]) -> None:
     """Tell what starting cost, then times until asked to stop."""
     started = time.perf_counter()
     turn, about = SUBJECTS[subject](options)
-    turn()  # the first, which warms up
+    turn(1)  # the first, which warms up
     about["first_update_s"] = time.perf_counter() - started
     about["peak_mb"] = memory_mb([os.getpid(), *_children()])
+    for pid in (os.getpid(), *_children()):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the most from here on
+    updates = max(1, int(TURN_S / turn(1)["whole"]))
+    about["training_mb"] = memory_mb([os.getpid(), *_children()])
     pipe.send(about)
     with suppress(EOFError):  # nobody asks any more
         while pipe.recv():
-            pipe.send(turn())
+            pipe.send(turn(updates))
     # workers of worlds end when their pipes close with this process
     os._exit(0)
 
 
-Turn = Callable[[], dict[str, float]]
+Turn = Callable[[int], dict[str, float]]  # so many updates → seconds for one of them
 
 
 def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
@@ -58,7 +63,7 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     from jmarl.config import build
     from jmarl.crew import make_crew
     from jmarl.devices import places
-    from jmarl.programs import fast_code, jitted_init, jitted_step
+    from jmarl.programs import fast_code, frugally, jitted_init, jitted_step
 
     config = build(options | {"total_updates": 1_000_000})
     cores.make_devices(config)
@@ -68,24 +73,27 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     at = None if mesh is None else places(trainer, hyper, mesh, batched=False)
     begin = time.perf_counter()
     state = jitted_init(trainer, 1, at)(jax.random.key(0))
-    step = jitted_step(trainer, 1, at).lower(state, hyper).compile(fast_code())
+    step = frugally(jitted_step(trainer, 1, at).lower(state, hyper).compile, fast_code())
     compile_s = time.perf_counter() - begin
     given = hyper if at is None else jax.device_put(hyper, at.hyper)
-    kept: dict[str, Any] = {"state": state, "only_play": None}
+    kept: dict[str, Any] = {"state": state, "only_play": None, "turns": 0}
 
-    def updated(program: Any) -> float:
+    def seconds(program: Any, updates: int) -> float:
+        """Of one, in a chunk of them that is waited for only at its end, as when training."""
         begin = time.perf_counter()
-        kept["state"], kept["metrics"] = program(kept["state"], given)
+        for _ in range(updates):
+            kept["state"], kept["metrics"] = program(kept["state"], given)
         jax.block_until_ready((kept["state"], kept["metrics"]))
-        return time.perf_counter() - begin
+        return (time.perf_counter() - begin) / updates
 
-    def turn() -> dict[str, float]:
-        if kept["only_play"] is None and "metrics" in kept:  # not before memory has been read
+    def turn(updates: int) -> dict[str, float]:
+        kept["turns"] += 1
+        if kept["turns"] == 3:  # not before memory has been read
             idle = jitted_step(replace(trainer, epochs=0), 1, at)
             kept["only_play"] = idle.lower(kept["state"], hyper).compile(fast_code())
-            updated(kept["only_play"])
-        whole = updated(step)
-        played = 0.0 if kept["only_play"] is None else updated(kept["only_play"])
+            seconds(kept["only_play"], 1)
+        whole = seconds(step, updates)
+        played = 0.0 if kept["only_play"] is None else seconds(kept["only_play"], updates)
         return {"whole": whole, "rollout": played, "update": whole - played}
 
     return turn, {"compile_s": compile_s, "devices": jax.device_count()}
@@ -103,12 +111,14 @@ def torch(worlds: str) -> Callable[[dict[str, Any]], tuple[Turn, dict[str, float
         given["num_agents"] = options.get("env_options", {}).get("num_agents", 3)
         trainer = make_trainer(Settings(**given), worlds)  # pyright: ignore
 
-        def turn() -> dict[str, float]:
-            begin = time.perf_counter()
-            trainer.rollout()
-            played = time.perf_counter() - begin
-            trainer.update()
-            whole = time.perf_counter() - begin
+        def turn(updates: int) -> dict[str, float]:
+            played, begin = 0.0, time.perf_counter()
+            for _ in range(updates):
+                start = time.perf_counter()
+                trainer.rollout()
+                played += (time.perf_counter() - start) / updates
+                trainer.update()
+            whole = (time.perf_counter() - begin) / updates
             return {"whole": whole, "rollout": played, "update": whole - played}
 
         return turn, {}
@@ -125,7 +135,8 @@ def gemm(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     a = jnp.ones((GEMM, GEMM))
     product = jax.jit(lambda a, b: a @ b).lower(a, a).compile()
 
-    def turn() -> dict[str, float]:
+    def turn(updates: int) -> dict[str, float]:
+        del updates
         times = []
         for _ in range(5):
             begin = time.perf_counter()

@@ -148,7 +148,7 @@ class MatPolicy:
     def value(self, params: Any, key: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
         """Where values depend on actions, these are drawn, as in the reference."""
         if self.model.valued_by_actions:
-            chance = self.chance(key, len(seen.obs))
+            chance = self.chance(key, seen.obs.shape[0])
             return self.act(params, chance, memory, seen)[1].value
         features = self.encode(params, seen.obs)
         return features[0]

@@ -1,5 +1,7 @@
 """The three programs of a run, compiled side by side."""
 
+import ctypes
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -41,10 +43,10 @@ def compile_programs(
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(traced_init.lower().compile)
     step = jitted_step(trainer, members, at)
-    compiled_step = step.lower(state, jax.tree.map(_like, hyper)).compile(fast)
+    compiled_step = frugally(step.lower(state, jax.tree.map(_like, hyper)).compile, fast)
     jitted_score = jax.jit(_score(trainer, episodes, members, mesh), **_placed(at, "score"))
     lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
-    compiled_score = pool.submit(lowered_score.compile, fast)
+    compiled_score = pool.submit(frugally, lowered_score.compile, fast)
     pool.shutdown(wait=False)
     return Programs(
         init=compiled_init.result(),
@@ -55,10 +57,22 @@ def compile_programs(
     )
 
 
+def frugally(compile: Callable[..., Any], *given: Any) -> Any:
+    """What compiling took of the process's memory, hundreds of megabytes, goes back to the system:
+    glibc would keep it."""
+    compiled = compile(*given)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+    return compiled
+
+
 def jitted_init(trainer: Trainer, members: int, at: Places | None) -> Any:
     """It runs once, for milliseconds: optimising it would cost seconds."""
     init = trainer.init if members == 1 else Population(trainer).init
     unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
+    if jax.default_backend() == "cpu":  # with much less memory
+        unoptimised["xla_cpu_use_fusion_emitters"] = False
     return jax.jit(init, compiler_options=unoptimised, **_placed(at, "init"))
 
 

@@ -99,7 +99,7 @@ class TrainedPolicy:
     ) -> tuple[jax.Array, Any]:
         """The same, as a pure function of everything."""
         seen = seen._replace(obs=norms.seen(seen.obs))
-        chance = chances(self.groups, key, len(seen.obs))
+        chance = chances(self.groups, key, seen.obs.shape[0])
         memory, _, action = act_all(
             self.spec, self.groups, params, memory, chance, seen, deterministic
         )

@@ -47,7 +47,8 @@ def score(trainer, state):
 def values_of(trainer, state, timestep):
     """[E, N] in the rewards' own units."""
     policy, env = trainer.groups[0].policy, trainer.env
-    seen = group_view(env.spec, trainer.groups[0].agents, perceive(timestep, state.normalisers))
+    seen = perceive(env.spec, timestep, state.normalisers)
+    seen = group_view(env.spec, trainer.groups[0].agents, seen)
     value = jax.jit(policy.value)(state.params[0], jax.random.key(2), policy.memory(1), seen)
     if trainer.objective.value_norm == "none":
         return np.asarray(value)
