@@ -2,9 +2,9 @@
 
     python -m benchmarks.throughput [--quick] [--json PATH]
 
-Every subject runs in a process of its own and they take turns, some updates each; medians. `roofline`
-is the arithmetic of the algorithm (`benchmarks.flops`) over what large products reach on this
-machine, measured in the same turns.
+Every subject runs in a process of its own and they take turns, some updates each; medians.
+`roofline` is the arithmetic of the algorithm (`benchmarks.flops`) over what large products reach on
+this machine, measured in the same turns.
 """
 
 import argparse

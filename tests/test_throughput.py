@@ -131,10 +131,10 @@ def test_comparing_flags_what_became_worse(tmp_path):
     command = [sys.executable, "-m", "benchmarks.compare"]
     done = subprocess.run([*command, old, new], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
-    assert "2 of 14 worse" in done.stdout
+    assert "2 of 16 worse" in done.stdout
     done = subprocess.run([*command, new, old], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0
-    assert "0 of 14 worse" in done.stdout
+    assert "0 of 16 worse" in done.stdout
     done = subprocess.run([*command, old, "/no/such"], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert "no figures" in done.stderr
