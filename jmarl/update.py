@@ -104,10 +104,11 @@ def blocks(batch: Batch, count: int, pieces: int, sequences: bool) -> Batch:
     `sequences` `[count, P, T, worlds, …]`. Laid out once, each of them is later a slice."""
 
     def group(x: jax.Array) -> jax.Array:
-        length, *rest = x.shape[0], *x.shape[2:]
+        length, worlds, *rest = x.shape
         apart = count * pieces if sequences else count
-        groups = jnp.moveaxis(x.reshape(length, apart, -1, *rest), 1, 0)
-        return groups.reshape(count, pieces, *([length] if sequences else []), -1, *rest)
+        groups = jnp.moveaxis(x.reshape(length, apart, worlds // apart, *rest), 1, 0)
+        piece = (length, worlds // apart) if sequences else (length * worlds // (count * pieces),)
+        return groups.reshape(count, pieces, *piece, *rest)
 
     return jax.tree.map(group, batch)
 
@@ -142,15 +143,15 @@ def in_rows(
     all rows at hand and learns from its part of a minibatch."""
     if shards > 1:
         batch = jax.tree.map(lambda x: lax.all_gather(x, DATA, axis=1, tiled=True), batch)
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    rows = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), batch)
 
     def epoch(key: jax.Array) -> Callable[[jax.Array], Minibatch]:
         order = jax.random.permutation(key, len(rows.active)).reshape(count, shards, -1)
         mine = lax.axis_index(DATA) if shards > 1 else 0
 
         def minibatch(i: jax.Array) -> Minibatch:
-            mine_now = order[i, mine].reshape(pieces, -1)
-            taken = jax.tree.map(lambda x: x[mine_now], rows)
+            chosen = order[i, mine].reshape(pieces, -1)
+            taken = jax.tree.map(lambda x: x[chosen], rows)
             return taken, facts(taken)
 
         return minibatch
