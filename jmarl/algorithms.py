@@ -76,10 +76,11 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
 
 
 def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
-    """Without the learning rate, which is traced."""
+    """Without the learning rate, which is traced. All parameters are one vector to it: many small
+    ones would cost more in operations begun than in arithmetic."""
     if ppo.optimiser == "sgd":
-        return optax.trace(ppo.momentum) if ppo.momentum else optax.identity()
-    return optax.scale_by_adam(eps=ppo.adam_eps)
+        return optax.flatten(optax.trace(ppo.momentum)) if ppo.momentum else optax.identity()
+    return optax.flatten(optax.scale_by_adam(eps=ppo.adam_eps))
 
 
 def default_ratio(config: Config, spec: EnvSpec) -> Ratio:

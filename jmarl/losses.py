@@ -1,6 +1,5 @@
 """Equations of the policy and value losses, elementwise; how they are averaged is separate."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -47,12 +46,6 @@ class Counts(NamedTuple):
     active: jax.Array  # Σ m
     rows: jax.Array  # of all agents together
     entries: jax.Array  # one for every agent of a row
-
-    @classmethod
-    def of(cls, mask: jax.Array) -> "Counts":
-        """`[…, N]`"""
-        sizes = (math.prod(mask.shape[:-1]), mask.size)
-        return cls(mask.sum(), *(jnp.asarray(n, mask.dtype) for n in sizes))
 
 
 def masked_mean(x: jax.Array, mask: jax.Array, counts: Counts) -> jax.Array:

@@ -51,11 +51,16 @@ class Objective:
     def facts(self, batch: Batch, across: Sum = alone) -> Facts:
         """Of a minibatch, of which every shard has a part."""
         mask, target = batch.active, batch.target
-        counts, sums = across((Counts.of(mask), (target.sum(), (target**2).sum())))
-        advantage = None
-        if self.advantage_norm == "minibatch":
-            (advantage,) = losses.moments([(batch.advantage, mask)], across)
-        return Facts(counts, advantage, *(total / counts.entries for total in sums))
+        everything = jnp.ones_like(target)
+        given = [(batch.advantage, mask), (target, everything), (target**2, everything)]
+        of_advantage, of_target, of_square = losses.moments(given, across)
+        entries = of_target.size
+        return Facts(
+            counts=Counts(of_advantage.size, entries / mask.shape[-1], entries),
+            advantage=of_advantage if self.advantage_norm == "minibatch" else None,
+            target_mean=of_target.mean,
+            target_square=of_square.mean,
+        )
 
     def standardised(self, advantage: jax.Array, known: Moments) -> jax.Array:
         return losses.standardised(advantage, known, self.advantage_eps, self.advantage_ddof)

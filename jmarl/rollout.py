@@ -19,8 +19,12 @@ from jmarl.types import Decision, Perception, State, TimeStep, Transition
 def perceive(spec: EnvSpec, timestep: TimeStep, norms: Normalisers) -> Perception:
     begun = (timestep.terminated | timestep.truncated).astype(timestep.obs.dtype)
     obs = norms.seen(timestep.obs)
-    mask = None if spec.always_legal else timestep.action_mask
-    return Perception(obs, timestep.state, mask, begun)
+    return Perception(obs, timestep.state, legal(spec, timestep), begun)
+
+
+def legal(spec: EnvSpec, timestep: TimeStep) -> jax.Array | None:
+    """The action mask, if anything ever is illegal."""
+    return None if spec.always_legal else timestep.action_mask
 
 
 def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) -> jax.Array:
@@ -86,7 +90,7 @@ def rollout(
         norms = norms.reward_observed(reward, after.terminated, gamma, across)
         going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
         final_obs = norms.seen(after.final_obs)
-        final = Perception(final_obs, after.final_state, None, going_on)  # nobody acts on it
+        final = Perception(final_obs, after.final_state, legal(spec, after), going_on)
         counted = norms.paid(reward)
         transitions = []
         for i, group in enumerate(groups):

@@ -37,12 +37,13 @@ def test_value_clip_keeps_near_the_old_value():
 def test_reductions_over_agents():
     x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
-    counts = losses.Counts.of(mask)
+    counts = losses.Counts(active=jnp.array(3.0), rows=jnp.array(2.0), entries=jnp.array(4.0))
     np.testing.assert_allclose(losses.reduce_agents(x, mask, counts, "mean"), 2.0)  # 6/3
     np.testing.assert_allclose(losses.reduce_agents(x, mask, counts, "sum"), 3.0)  # (3 + 3)/2
     np.testing.assert_allclose(losses.entropy_bonus(x, mask, counts, "mean"), 2.0)
     np.testing.assert_allclose(losses.entropy_bonus(x, mask, counts, "sum"), 1.5)  # 6/4
-    np.testing.assert_allclose(losses.masked_mean(x, 0 * mask, losses.Counts.of(0 * mask)), 0.0)
+    nobody = counts._replace(active=jnp.array(0.0))
+    np.testing.assert_allclose(losses.masked_mean(x, 0 * mask, nobody), 0.0)
 
 
 @pytest.mark.parametrize("ddof", [0, 1])

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from gymnasium.wrappers.utils import RunningMeanStd
 
+import jmarl
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.rollout import rollout
+from jmarl.normalize import UNCHANGED
+from jmarl.rollout import perceive, rollout
 
 T, E, GAMMA = 12, 3, 0.9
 
@@ -72,3 +74,19 @@ def test_worlds_begin_anew_without_a_row_in_between(played):
     assert not np.allclose(bare[5].obs, bare[5].final_obs)
     assert (np.asarray(transitions.final_value)[truncated] != 0).all()
     assert (np.asarray(transitions.final_value)[~truncated] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "looked_at"),
+    [
+        ("mpe/simple_spread", False),
+        ("mpe/simple_speaker_listener", True),  # three words, or five moves
+        ("jaxmarl/HeuristicEnemySMAX", True),  # the dead can do nothing
+    ],
+)
+def test_masks_are_looked_at_only_where_something_is_illegal(name, looked_at, foreign):
+    env = jmarl.make(name)
+    _, timestep = jax.eval_shape(lambda key: env.reset(key, E), jax.random.key(0))
+    seen = jax.eval_shape(lambda t: perceive(env.spec, t, UNCHANGED), timestep)
+    assert (seen.action_mask is not None) == looked_at
+    assert timestep.action_mask.shape == (E, env.spec.num_agents, env.spec.action_space.size)
