@@ -6,6 +6,7 @@ no epochs, and the update is what the whole step takes longer.
 """
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,6 +37,7 @@ def _children() -> list[int]:
 
 def serve(pipe: Connection, subject: str, options: dict[str, Any]) -> None:
     """Tell what starting cost, then times until asked to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when it ends
     started = time.perf_counter()
     turn, about = SUBJECTS[subject](options)
     turn(1)  # the first, which warms up

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
+from jax.sharding import SingleDeviceSharding
 from orbax.checkpoint.checkpoint_managers import preservation_policy as keep
 
 from jmarl.checkpoint_names import named_arrays, placed
@@ -134,7 +135,11 @@ class Checkpoints:
             raise DamagedError(update, error) from None
         like = like(about) if callable(like) else like
         expected = named_arrays(like)
-        shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
+        here = SingleDeviceSharding(jax.local_devices()[0])  # wherever they were when saved
+        shapes = {
+            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
+            for name, x in expected.items()
+        }
         if apart := _differences(found, {name: tuple(x.shape) for name, x in shapes.items()}):
             raise ConfigError(
                 f"the checkpoint in {str(self.directory)!r} does not fit: {', '.join(apart[:3])}."

@@ -31,14 +31,19 @@ def test_cores_are_devices_where_each_has_enough_to_do(changes, expected):
     assert pays(build(LARGE | changes), 2) is expected
 
 
-def trained(path, *options):
-    given = "--log-every 1 --eval-episodes 8 --no-compilation-cache"
-    command = [sys.executable, "-m", "jmarl.train", *given.split(), *options]
+def called(module, *options):
+    command = [sys.executable, "-m", module, *options]
     flags = {"XLA_FLAGS": os.environ["XLA_FLAGS"]}  # the tests' own
     done = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | flags, timeout=300
     )
     assert done.returncode == 0, done.stderr
+    assert "damaged" not in done.stderr
+
+
+def trained(path, *options):
+    given = "--log-every 1 --eval-episodes 8 --no-compilation-cache"
+    called("jmarl.train", *given.split(), *options)
     lines = (path / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
@@ -56,3 +61,8 @@ def test_a_run_on_its_cores_goes_on_bit_for_bit(tmp_path):
     assert [[line[n] for n in names] for line in ours] == [
         [line[n] for n in names] for line in expected
     ]
+    # and what it saved can be read where there is one device
+    called("jmarl.evaluate", str(whole), "--episodes", "8", "--json", str(tmp_path / "scores.json"))
+    on_one = trained(whole, "--resume", str(whole), "--total-updates", "5", "--devices", "1")
+    assert on_one[:4] == expected
+    assert on_one[4]["update"] == 5
