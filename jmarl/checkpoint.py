@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
@@ -151,7 +152,9 @@ class Checkpoints:
             raise DamagedError(update, error) from None
         if digest(arrays) != about["digest"]:
             raise DamagedError(update, "its bytes are not those that were written")
-        return Saved(update, placed(like, arrays), about)
+        # bound to no device, so that programs may put them where they are needed
+        free = {name: jnp.array(np.asarray(array)) for name, array in arrays.items()}
+        return Saved(update, placed(like, free), about)
 
     def _restore(self, update: int, **items: Any) -> Any:
         return self._manager.restore(update, args=ocp.args.Composite(**items))
