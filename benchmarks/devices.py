@@ -25,8 +25,8 @@ from benchmarks.collectives import Collective, collectives
 from benchmarks.report import Row, arguments, console, interleaved, table, write
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.devices import DATA, make_mesh, places, shared_out
-from jmarl.population import Population
+from jmarl.devices import DATA, make_mesh, places
+from jmarl.programs import jitted_init, jitted_step
 
 DEVICES = (1, 2, 4, 8)
 MEMBERS = 8
@@ -44,21 +44,13 @@ class Run:
         trainer = replace(trainer, shards=mesh.shape[DATA])
         hyper = jax.tree.map(jnp.asarray, hyper)
         keys = jax.random.key(0)
-        owner: Any = trainer
         if batched:
-            owner, keys = Population(trainer), jax.random.split(keys, members)
+            keys = jax.random.split(keys, members)
             hyper = jax.tree.map(lambda x: jnp.full(members, x), hyper)
         at = places(trainer, hyper, mesh, batched)
         self.hyper = jax.device_put(hyper, at.hyper)
-        unoptimised: Any = {"xla_backend_optimization_level": "0"}  # it runs once
-        init = jax.jit(owner.init, out_shardings=at.state, compiler_options=unoptimised)
-        self.state = init(keys)
-        step = jax.jit(
-            shared_out(owner.step, at),
-            in_shardings=(at.state, at.hyper),
-            out_shardings=(at.state, at.everywhere),
-            donate_argnums=0,
-        )
+        self.state = jitted_init(trainer, members, at)(keys)
+        step = jitted_step(trainer, members, at)
         started = time.perf_counter()
         self.program = step.lower(self.state, self.hyper).compile()
         self.compile_s = time.perf_counter() - started
