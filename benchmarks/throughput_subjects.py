@@ -65,7 +65,8 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     from jmarl.config import build
     from jmarl.crew import make_crew
     from jmarl.devices import places
-    from jmarl.programs import fast_code, frugally, jitted_init, jitted_step
+    from jmarl.in_flight import Bounded
+    from jmarl.programs import compile_step, jitted_init
 
     config = build(options | {"total_updates": 1_000_000})
     cores.make_devices(config)
@@ -75,7 +76,7 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     at = None if mesh is None else places(trainer, hyper, mesh, batched=False)
     begin = time.perf_counter()
     state = jitted_init(trainer, 1, at)(jax.random.key(0))
-    step = frugally(jitted_step(trainer, 1, at).lower(state, hyper).compile, fast_code())
+    step = Bounded(compile_step(trainer, 1, at, state, hyper))
     compile_s = time.perf_counter() - begin
     given = hyper if at is None else jax.device_put(hyper, at.hyper)
     kept: dict[str, Any] = {"state": state, "only_play": None, "turns": 0}
@@ -91,8 +92,8 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     def turn(updates: int) -> dict[str, float]:
         kept["turns"] += 1
         if kept["turns"] == 3:  # not before memory has been read
-            idle = jitted_step(replace(trainer, epochs=0), 1, at)
-            kept["only_play"] = idle.lower(kept["state"], hyper).compile(fast_code())
+            idle = replace(trainer, epochs=0)
+            kept["only_play"] = Bounded(compile_step(idle, 1, at, kept["state"], hyper))
             seconds(kept["only_play"], 1)
         whole = seconds(step, updates)
         played = 0.0 if kept["only_play"] is None else seconds(kept["only_play"], updates)

@@ -1,7 +1,5 @@
 """The three programs of a run, compiled side by side."""
 
-import ctypes
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -10,8 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from jmarl.compiler import compile_and_trim, fast_options, quick_options
 from jmarl.devices import MEMBER, Places, places, shared_out, spread
 from jmarl.evaluation import Episodes, play_episodes
+from jmarl.in_flight import Bounded
 from jmarl.normalize import Normalisers
 from jmarl.objective import Hyper
 from jmarl.population import Population
@@ -23,7 +23,7 @@ class Programs(NamedTuple):
     """Of one run; or of a batch of members, where everything has a leading axis for them."""
 
     init: Callable[[jax.Array], State]
-    step: Callable[[State, Hyper], tuple[State, Metrics]]  # takes the memory of its state
+    step: Callable[[State, Hyper], tuple[State, Metrics]]  # donates the state's buffers
     score: Callable[..., Episodes]  # (params, normalisers, key, deterministic)
     step_bytes: int  # of memory that a step needs on one device, its state included
     places: Places | None  # where its arguments lie, if not on a single device
@@ -39,55 +39,41 @@ def compile_programs(
     flag = jax.ShapeDtypeStruct((), bool)
     traced_init = jitted_init(trainer, members, at).trace(key)
     state = traced_init.out_info
-    fast = fast_code()
+    fast = fast_options()
     pool = ThreadPoolExecutor()
     compiled_init = pool.submit(traced_init.lower().compile)
-    step = jitted_step(trainer, members, at)
-    compiled_step = frugally(step.lower(state, jax.tree.map(_like, hyper)).compile, fast)
+    compiled_step = compile_step(trainer, members, at, state, jax.tree.map(_like, hyper))
     jitted_score = jax.jit(_score(trainer, episodes, members, mesh), **_placed(at, "score"))
     lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
-    compiled_score = pool.submit(frugally, lowered_score.compile, fast)
+    compiled_score = pool.submit(compile_and_trim, lowered_score.compile, fast)
     pool.shutdown(wait=False)
     return Programs(
         init=compiled_init.result(),
-        step=compiled_step,
+        step=Bounded(compiled_step),
         score=lambda *given: compiled_score.result()(*given),
         step_bytes=_bytes(compiled_step),
         places=at,
     )
 
 
-def frugally(compile: Callable[..., Any], *given: Any) -> Any:
-    """What compiling took of the process's memory, hundreds of megabytes, goes back to the system:
-    glibc would keep it."""
-    compiled = compile(*given)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
-    return compiled
-
-
 def jitted_init(trainer: Trainer, members: int, at: Places | None) -> Any:
-    """It runs once, for milliseconds: optimising it would cost seconds."""
     init = trainer.init if members == 1 else Population(trainer).init
-    unoptimised: dict[str, str | bool] = {"xla_backend_optimization_level": "0"}
-    if jax.default_backend() == "cpu":  # with much less memory
-        unoptimised["xla_cpu_use_fusion_emitters"] = False
-    return jax.jit(init, compiler_options=unoptimised, **_placed(at, "init"))
+    return jax.jit(init, compiler_options=quick_options(), **_placed(at, "init"))
 
 
 def jitted_step(trainer: Trainer, members: int, at: Places | None) -> Any:
-    """It takes the memory of its state."""
+    """It donates the state's buffers."""
     step = trainer.step if members == 1 else Population(trainer).step
     shared = step if at is None else shared_out(step, at)
     return jax.jit(shared, donate_argnums=0, **_placed(at, "step"))
 
 
-def fast_code() -> dict[str, str | bool]:
-    """Compiler options. XLA for CPUs keeps to half of AVX-512's registers unless told otherwise:
-    training is 1.03 to 1.08 times as fast in all of them (Zen 5). Other processors have none to
-    use."""
-    return {"xla_cpu_prefer_vector_width": "512"} if jax.default_backend() == "cpu" else {}
+def compile_step(
+    trainer: Trainer, members: int, at: Places | None, state: State, hyper: Hyper
+) -> Any:
+    """The step for arguments of these shapes. `Bounded` calls it safely."""
+    lowered = jitted_step(trainer, members, at).lower(state, hyper)
+    return compile_and_trim(lowered.compile, fast_options())
 
 
 def _score(trainer: Trainer, episodes: int, members: int, mesh: Mesh | None) -> Callable:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jmarl.compiler import quick_options
 from jmarl.envs.base import Team
 from jmarl.envs.mpe.actions import decode
 from jmarl.envs.mpe.env import Mpe
@@ -23,7 +24,6 @@ from jmarl.rollout import act_all, chances, perceive
 from jmarl.trained import TrainedPolicy
 
 MIN_REACH = 1.15  # worlds begin within ±1
-QUICK = {"xla_backend_optimization_level": 0}  # what runs once is compiled longer than it runs
 SILENCE = 1e-6  # a speaker all of whose numbers are below has said nothing
 
 
@@ -120,7 +120,7 @@ def record(
         ]
         return played._replace(watched=()), found, [w.context for w in played.watched]
 
-    once = jax.jit(play, compiler_options=QUICK)
+    once = jax.jit(play, compiler_options=quick_options())
     played, found, orders = jax.device_get(
         once(policy.params, policy.norms, key, jnp.asarray(greedy))
     )

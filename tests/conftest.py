@@ -3,15 +3,18 @@
 import os
 import sys
 
-# Tests compile much and run little: with XLA's optimiser off and its older code generator they
-# take half of the time. Set before jax is imported; commands that tests start inherit it.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-)
-
 import jax
 import pytest
 from browser import browser, open_page  # noqa: F401 (fixtures)
+
+from jmarl.compiler import known_flags, written
+
+# Tests compile much and run little: without XLA's optimiser and with its older code generator,
+# where this jaxlib has one, they take half of the time. XLA reads the flags at its first use;
+# commands that tests start inherit them.
+if "XLA_FLAGS" not in os.environ:
+    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    os.environ["XLA_FLAGS"] = written(known_flags(quick))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
