@@ -14,6 +14,7 @@ from benchmarks.report import Row, arguments, compile_program, console, interlea
 from jmarl.distributions import choose
 from jmarl.mat import MatPolicy
 from jmarl.networks.layers import apply
+from jmarl.policies import one_decision
 from jmarl.spaces import Discrete
 from jmarl.types import Decision, Perception
 
@@ -29,12 +30,12 @@ def num_worlds(num_agents: int) -> int:
 
 
 def cached(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
-    return policy.act(params, policy.chance(key, len(seen.obs)), (), seen)[1]
+    return policy.act(params, _noise(policy, key, seen), (), seen)[1]
 
 
 def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception) -> Decision:
     """As the reference acts: for every agent the whole decoder, of which one row is used."""
-    _, noise = policy.chance(key, len(seen.obs))
+    _, noise = _noise(policy, key, seen)
     model, scale, n = policy.model.clone(one_hot=False), policy.scale(params), policy.num_agents
     features = apply(model, params, seen.obs, method="encode")
 
@@ -48,8 +49,12 @@ def recomputed(policy: MatPolicy, params: Any, key: jax.Array, seen: Perception)
 
     tokens = jnp.zeros((seen.obs.shape[0], n + 1, policy.token_size))
     tokens = tokens.at[:, 0].set(policy.start_token(seen.obs))
-    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), noise))
+    _, chosen = lax.scan(turn, tokens, (jnp.arange(n), jnp.moveaxis(noise, 1, 0)))
     return Decision(*(jnp.moveaxis(x, 0, 1) for x in chosen))
+
+
+def _noise(policy: MatPolicy, key: jax.Array, seen: Perception) -> Any:
+    return one_decision(policy, jax.random.split(key, len(seen.obs)))
 
 
 def measure(num_agents: int, rounds: int) -> list[Row]:

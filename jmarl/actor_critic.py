@@ -86,14 +86,14 @@ class ActorCriticPolicy:
         }
         return {part: jnp.zeros((num_envs, *size), float_dtype()) for part, size in sizes.items()}
 
-    def chance(self, key: jax.Array, num_envs: int) -> jax.Array:
-        shape = (num_envs, self.num_agents, self.space.size)
+    def draw_noise(self, key: jax.Array, steps: int) -> jax.Array:
+        shape = (steps, self.num_agents, self.space.size)
         return self.actions.noise(key, shape, float_dtype())
 
     def act(
         self,
         params: Any,
-        chance: jax.Array,
+        noise: jax.Array,
         memory: dict[str, jax.Array],
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -103,7 +103,7 @@ class ActorCriticPolicy:
         value, critic_state = self._step("critic", params, memory, seen)
         actions, scale, mask = self.actions, self._scale(params), seen.action_mask
         mean = self._squashed(logits)
-        action, log_prob = choose(actions, chance, mean, scale, mask, deterministic)
+        action, log_prob = choose(actions, noise, mean, scale, mask, deterministic)
         after = {"actor": actor_state, "critic": critic_state} if memory else memory
         return after, Decision(action, log_prob, self._for_all(value), context=memory or None)
 
@@ -121,9 +121,9 @@ class ActorCriticPolicy:
         return Evaluation(log_prob, entropy, self._for_all(value))
 
     def value(
-        self, params: Any, key: jax.Array, memory: dict[str, jax.Array], seen: Perception
+        self, params: Any, keys: jax.Array, memory: dict[str, jax.Array], seen: Perception
     ) -> jax.Array:
-        del key
+        del keys
         return self._for_all(self._step("critic", params, memory, seen)[0])
 
     def _step(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 Order = jax.Array | None
 
 
-def draw(key: jax.Array, num_envs: int, num_agents: int) -> jax.Array:
-    """[E, N]: one permutation a world."""
-    return jnp.argsort(jax.random.uniform(key, (num_envs, num_agents)), axis=-1)
+def draw(key: jax.Array, count: int, num_agents: int) -> jax.Array:
+    """`[count, N]`: so many permutations."""
+    return jnp.argsort(jax.random.uniform(key, (count, num_agents)), axis=-1)
 
 
 def to_turns(order: Order, x: jax.Array) -> jax.Array:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import jax
 
+from jmarl.cores import cores
+
 # On a CPU batches train a few at once, which fills its cores better than members side by side do.
 # Only where members have few worlds it pays to have some of them share each operation
 # (`python -m benchmarks.population`).
@@ -28,11 +30,6 @@ def rows_at_once(devices: int) -> int | None:
     if jax.default_backend() != "cpu":
         return None
     return CORE_ROWS if devices > 1 else CPU_ROWS
-
-
-def cores() -> int:
-    """Of this machine, those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def largest_divisor(number: int, limit: int) -> int:

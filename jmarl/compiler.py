@@ -18,21 +18,21 @@ from typing import Any
 
 import jax
 
-Option = str | int | bool
+Option = str | bool
 
 
 def fast_options() -> dict[str, Option]:
     """For programs that run for long. On a CPU, XLA uses half of AVX-512's register width unless
     told otherwise: the full width trains 1.03 to 1.08 times as fast (Zen 5); other CPUs ignore
     it."""
-    return usable({"xla_cpu_prefer_vector_width": 512} if _on_cpu() else {})
+    return usable({"xla_cpu_prefer_vector_width": "512"} if _on_cpu() else {})
 
 
 def quick_options() -> dict[str, Option]:
     """For programs that run once, for milliseconds: optimising them would take seconds. The older
     code generator, where there still is one, needs much less memory."""
     older: dict[str, Option] = {"xla_cpu_use_fusion_emitters": False} if _on_cpu() else {}
-    return usable({"xla_backend_optimization_level": 0} | older)
+    return usable({"xla_backend_optimization_level": "0"} | older)
 
 
 def usable(options: Mapping[str, Option]) -> dict[str, Option]:

@@ -94,6 +94,29 @@ class Config(Section):
         """How many can be shared out to minibatches."""
         return self.steps_per_update // (self.ppo.chunk_length or self.rollout_length)
 
+    def divides(self, shards: int) -> bool:
+        """Whether so many devices can share the worlds, and each has as much of every minibatch."""
+        shared = self.num_envs % shards == 0
+        if self.ppo.shuffle == "rows":
+            return shared
+        return shared and self.sequences % (shards * self.ppo.num_minibatches) == 0
+
+    def check_shards(self, shards: int) -> None:
+        """Refuse worlds that so many devices cannot share."""
+        if self.divides(shards):
+            return
+        if self.num_envs % shards:
+            raise ConfigError(
+                f"num_envs={self.num_envs} cannot be shared out evenly over {shards} devices: "
+                f"choose a multiple of {shards}."
+            )
+        raise ConfigError(
+            f"num_envs={self.num_envs} on {shards} devices is {self.sequences // shards} sequences "
+            f"each, which ppo.num_minibatches={self.ppo.num_minibatches} does not divide: choose "
+            f"num_envs as a multiple of {shards * self.ppo.num_minibatches}, or "
+            "ppo.shuffle='rows'."
+        )
+
     def check(self) -> None:
         """Refuse combinations that no single field can see."""
         self._check_networks()

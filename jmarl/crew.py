@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 
 from jmarl import hosts
 from jmarl.algorithms import make_trainer
-from jmarl.batching import cores, fitting, free_bytes, rows_at_once, side_by_side
+from jmarl.batching import fitting, free_bytes, rows_at_once, side_by_side
 from jmarl.config import Config
+from jmarl.cores import cores
 from jmarl.devices import DATA, chosen_devices, make_mesh
 from jmarl.evaluation import Episodes
 from jmarl.members import NO_SCORE, Best, Members, Parameters, Snapshot
@@ -75,7 +76,8 @@ class Crew:
         return replace(trainer, shards=mesh.shape[DATA]), mesh
 
     def begin(self) -> None:
-        self.batches = [self._init(ids) for ids in self._slots()]
+        """Waited for: nothing else may be queued when training begins (`jmarl.in_flight`)."""
+        self.batches = jax.block_until_ready([self._init(ids) for ids in self._slots()])
 
     def _init(self, ids: np.ndarray) -> State:
         return self.programs.init(self._placed("own", self._keys(ids)[0]))
@@ -84,10 +86,11 @@ class Crew:
         """`states` `[A, …]` are those of the members in `alive`."""
         self.alive, self.best = np.asarray(alive), best
         self._split(states)
+        jax.block_until_ready(self.batches)
 
     def advance(self, updates: int) -> list[list[dict[str, jax.Array]]]:
-        """Trains every batch. Metrics by batch and update; of a single batch nothing is waited
-        for."""
+        """Trains every batch. Metrics by batch and update; of a single batch the last few updates
+        are not waited for."""
         slots = self._slots()
 
         def train(i: int) -> list[dict[str, jax.Array]]:
@@ -263,8 +266,6 @@ def make_crew(config: Config, members: Members | None = None) -> Crew:
         members = Members.alike(range(config.seed, config.seed + config.seeds), hyper)
     count, asked = len(members.seeds), config.members_per_batch
     size = min(count, asked) if asked else side_by_side(count, config.num_envs)
-    ppo = config.ppo
-    shared = (config.num_envs, ppo.num_minibatches, ppo.shuffle)
-    devices = chosen_devices(config.devices, size, *shared)
+    devices = chosen_devices(config, count, size)
     limit = None if asked else free_bytes()
     return Crew(trainer, members, config.eval_episodes, size, limit, devices, alone)

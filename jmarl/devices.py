@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jmarl.choices import Shuffle
+from jmarl.config import Config
+from jmarl.cores import FORCED, counted_by_user, worthwhile
 from jmarl.envs.base import Env
 from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
@@ -91,23 +92,24 @@ def shared_out(step: Step, at: Places) -> Step:
     )
 
 
-def chosen_devices(
-    asked: int | None, members: int, num_envs: int, num_minibatches: int, shuffle: Shuffle
-) -> list[Any]:
-    """As many as asked for, or as share the work evenly: all, if they can. Every process takes
+def chosen_devices(config: Config, members: int, side_by_side: int) -> list[Any]:
+    """As many as asked for, or as share the work evenly: of a CPU as many as are worthwhile, else
+    all, if they can. `side_by_side` of the `members` train in one program. Every process takes
     part with the same number."""
-    there = jax.devices()
+    there, asked = jax.devices(), config.devices
     if asked is not None and asked > len(there):
         raise ConfigError(
-            f"devices={asked} is more than the {len(there)} that jax finds. On a CPU, "
-            f"XLA_FLAGS=--xla_force_host_platform_device_count={asked} makes it so many."
+            f"devices={asked} is more than the {len(there)} that jax has made in this process. On "
+            f"a CPU, XLA_FLAGS=--{FORCED}={asked} makes it so many."
         )
-    for count in [asked] if asked else range(len(there), 0, -1):
+    own = jax.default_backend() != "cpu" or jax.process_count() > 1 or counted_by_user()
+    most = len(there) if own else min(len(there), worthwhile(config, members))
+    for count in [asked] if asked else range(most, 0, -1):
         if count % jax.process_count():
             continue
-        shards = count // math.gcd(members, count)
+        shards = count // math.gcd(side_by_side, count)
         try:
-            check_shards(num_envs, shards, num_minibatches, shuffle)
+            config.check_shards(shards)
         except ConfigError:
             if asked or count == jax.process_count():
                 raise
@@ -142,20 +144,3 @@ def _sharding(mesh: Mesh, few: Any, many: Any, placed: Any) -> NamedSharding:
     return NamedSharding(
         mesh, PartitionSpec(*members, *(DATA if a != b else None for a, b in pairs))
     )
-
-
-def check_shards(
-    num_envs: int, shards: int, num_minibatches: int = 1, shuffle: Shuffle = "blocks"
-) -> None:
-    """Refuse worlds that do not go evenly into shards, or those of a shard into minibatches."""
-    if num_envs % shards:
-        raise ConfigError(
-            f"num_envs={num_envs} cannot be shared out evenly over {shards} devices: "
-            f"choose a multiple of {shards}."
-        )
-    if shuffle != "rows" and num_envs % (shards * num_minibatches):
-        raise ConfigError(
-            f"num_envs={num_envs} on {shards} devices is {num_envs // shards} worlds each, which "
-            f"ppo.num_minibatches={num_minibatches} does not divide: choose a multiple of "
-            f"{shards * num_minibatches}, or ppo.shuffle='rows'."
-        )

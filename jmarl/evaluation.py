@@ -12,7 +12,7 @@ from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
 from jmarl.normalize import UNCHANGED, Normalisers
 from jmarl.policies import Group
-from jmarl.rollout import act_all, chances, perceive
+from jmarl.rollout import act_all, noise_of, perceive
 from jmarl.stats import summary
 
 
@@ -39,13 +39,13 @@ def play_episodes(
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")
-    reset_key, play_key = jax.random.split(key)
+    reset_key, act_key, world_key = jax.random.split(key, 3)
 
-    def step(carry: tuple, key: jax.Array) -> tuple:
+    def step(carry: tuple, given: tuple) -> tuple:
         memory, state, timestep, seen, running = carry
-        act_key, step_key = jax.random.split(key)
-        chance, sight = chances(groups, act_key, episodes), perceive(env.spec, timestep, norms)
-        memory, _, action = act_all(env.spec, groups, params, memory, chance, sight, deterministic)
+        noise, step_key = given
+        sight = perceive(env.spec, timestep, norms)
+        memory, _, action = act_all(env.spec, groups, params, memory, noise, sight, deterministic)
         state, timestep = env.step(step_key, state, action)
         won = None if timestep.won is None else seen.won + running * timestep.won
         seen = Episodes(
@@ -63,7 +63,9 @@ def play_episodes(
         jnp.zeros_like(timestep.reward), none, None if timestep.won is None else none
     )
     start = (memory, state, timestep, nothing, jnp.ones(episodes))
-    (_, _, _, seen, _), _ = lax.scan(step, start, jax.random.split(play_key, steps))
+    noise = noise_of(groups, jax.random.split(act_key, episodes), steps)
+    step_keys = jax.random.split(world_key, steps)
+    (_, _, _, seen, _), _ = lax.scan(step, start, (noise, step_keys))
     return seen
 
 

@@ -14,6 +14,7 @@ from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.networks.precision import narrow
+from jmarl.policies import one_decision
 from jmarl.spaces import Box, Discrete, Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
@@ -66,29 +67,29 @@ class MatPolicy:
         del num_envs
         return ()
 
-    def chance(self, key: jax.Array, num_envs: int) -> tuple[Order, jax.Array]:
-        """The order of turns, and what each agent's choice is drawn with, `[N, E, …]`."""
+    def draw_noise(self, key: jax.Array, steps: int) -> tuple[Order, jax.Array]:
+        """The order of turns, and what each agent's choice is drawn with."""
         order_key, act_key = jax.random.split(key)
         order = None
         if self.agent_order == "random":
-            order = draw(order_key, num_envs, self.num_agents)
-        shape = (self.num_agents, num_envs, self.space.size)
+            order = draw(order_key, steps, self.num_agents)
+        shape = (steps, self.num_agents, self.space.size)
         return order, self.actions.noise(act_key, shape, float_dtype())
 
     def act(
         self,
         params: Any,
-        chance: tuple[Order, jax.Array],
+        noise: tuple[Order, jax.Array],
         memory: tuple[()],
         seen: Perception,
         deterministic: bool | jax.Array = False,
     ) -> tuple[tuple[()], Decision]:
         """Decided in the order that `Decision.context` records."""
-        order, noise = chance
+        order, points = noise
         seen = _in_order(order, seen)
         features = self.encode(params, seen.obs)
         play = self._in_turn if self.model.sequential else self._at_once
-        chosen = play(params, noise, features, seen, deterministic)
+        chosen = play(params, points, features, seen, deterministic)
         return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
 
     def _in_turn(
@@ -111,8 +112,9 @@ class MatPolicy:
             return (self.token(action), kept), (action, log_prob, value)
 
         first = (self.start_token(seen.obs), apply(model, params, features, method="start"))
-        by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (features, seen.action_mask))
-        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent, noise))
+        each = (features, seen.action_mask, noise)
+        by_agent = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), each)
+        _, chosen = lax.scan(turn, first, (jnp.arange(n), *by_agent))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), chosen)
 
     def _at_once(
@@ -124,7 +126,7 @@ class MatPolicy:
         deterministic: bool | jax.Array,
     ) -> tuple[jax.Array, ...]:
         logits, value = apply(self.model, params, None, features, method="decode")
-        scale, noise = self.scale(params), jnp.moveaxis(noise, 0, 1)
+        scale = self.scale(params)
         return *choose(self.actions, noise, logits, scale, seen.action_mask, deterministic), value
 
     def evaluate(
@@ -145,11 +147,11 @@ class MatPolicy:
     def encode(self, params: Any, obs: jax.Array) -> Any:
         return apply(self.model, params, narrow(obs, self.precision), method="encode")
 
-    def value(self, params: Any, key: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
+    def value(self, params: Any, keys: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
         """Where values depend on actions, these are drawn, as in the reference."""
         if self.model.valued_by_actions:
-            chance = self.chance(key, seen.obs.shape[0])
-            return self.act(params, chance, memory, seen)[1].value
+            noise = one_decision(self, keys)
+            return self.act(params, noise, memory, seen)[1].value
         features = self.encode(params, seen.obs)
         return features[0]
 

@@ -1,5 +1,6 @@
 """The one policy interface: rollout, loss, evaluation and replay all call the same functions."""
 
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -26,15 +27,14 @@ class Policy(Protocol):
         """What is remembered at the start of episodes; () for policies without memory."""
         ...
 
-    def chance(self, key: jax.Array, num_envs: int) -> Any:
-        """All that a decision in each world leaves to chance. Drawn apart, that of many decisions
-        can be drawn at once."""
+    def draw_noise(self, key: jax.Array, steps: int) -> Any:
+        """The noise of so many decisions in one world, leaves `[steps, N, …]`."""
         ...
 
     def act(
         self,
         params: Params,
-        chance: Any,
+        noise: Any,
         memory: Memory,
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -46,9 +46,19 @@ class Policy(Protocol):
         """`context` is what `act` gave along with the action."""
         ...
 
-    def value(self, params: Params, key: jax.Array, memory: Memory, seen: Perception) -> jax.Array:
-        """[…, N]"""
+    def value(self, params: Params, keys: jax.Array, memory: Memory, seen: Perception) -> jax.Array:
+        """`[E, N]`; `keys` `[E]`: one for each world."""
         ...
+
+
+def draw_noise(policy: Policy, keys: jax.Array, steps: int) -> Any:
+    """Leaves `[steps, E, N, …]`; `keys` `[E]`: every world has a random stream of its own."""
+    return jax.vmap(partial(policy.draw_noise, steps=steps), out_axes=1)(keys)
+
+
+def one_decision(policy: Policy, keys: jax.Array) -> Any:
+    """The noise of one decision in each world."""
+    return jax.tree.map(lambda x: x[0], draw_noise(policy, keys, 1))
 
 
 class Group(NamedTuple):

@@ -20,7 +20,7 @@ from jmarl.policies import Group, group_view
 from jmarl.replay_attention import Attention, Watched, attention_of
 from jmarl.replay_attention import gathered as gathered_attention
 from jmarl.replay_story import Story, story_of
-from jmarl.rollout import act_all, chances, perceive
+from jmarl.rollout import act_all, noise_of, perceive
 from jmarl.trained import TrainedPolicy
 
 MIN_REACH = 1.15  # worlds begin within ±1
@@ -142,15 +142,13 @@ def play_steps(
     deterministic: bool | jax.Array,
     watch: bool = False,
 ) -> Played:
-    reset_key, play_key = jax.random.split(key)
+    reset_key, act_key, _ = jax.random.split(key, 3)  # as in evaluation, which also resets
 
-    def step(carry: tuple, key: jax.Array) -> tuple:
+    def step(carry: tuple, noise: tuple) -> tuple:
         memory, state, timestep = carry
-        act_key, _ = jax.random.split(key)  # as in evaluation, which has a key for resets
         seen = perceive(env.spec, timestep, norms)
-        chance = chances(groups, act_key, episodes)
         memory, decisions, action = act_all(
-            env.spec, groups, params, memory, chance, seen, deterministic
+            env.spec, groups, params, memory, noise, seen, deterministic
         )
         watched = tuple(
             Watched(group_view(env.spec, group.agents, seen), made.action, made.context)
@@ -163,8 +161,8 @@ def play_steps(
 
     state, timestep = env.reset(reset_key, episodes)
     memory = tuple(group.policy.memory(episodes) for group in groups)
-    keys = jax.random.split(play_key, env.episode_length)
-    _, (after, action, reward, watched) = lax.scan(step, (memory, state, timestep), keys)
+    noise = noise_of(groups, jax.random.split(act_key, episodes), env.episode_length)
+    _, (after, action, reward, watched) = lax.scan(step, (memory, state, timestep), noise)
     return Played(state.world, after, action, reward, moves(env, action), watched)
 
 

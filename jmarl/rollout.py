@@ -11,7 +11,7 @@ from jax import lax
 from jmarl.choices import RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.normalize import Normalisers
-from jmarl.policies import Group, group_view, merge, pick
+from jmarl.policies import Group, Policy, draw_noise, group_view, merge, pick
 from jmarl.shards import Sum, alone
 from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
@@ -39,10 +39,15 @@ def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) 
     return merge(parts, [team.agents for team in teams], axis=-1)
 
 
-def chances(groups: Sequence[Group], key: jax.Array, num_envs: int) -> tuple[Any, ...]:
-    """Every group's, for one decision."""
-    keys = (jax.random.fold_in(key, i) for i in range(len(groups)))
-    return tuple(group.policy.chance(k, num_envs) for group, k in zip(groups, keys, strict=True))
+def world_keys(key: jax.Array, worlds: jax.Array) -> jax.Array:
+    """`[E]` keys, one for each world, by its number."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, worlds)
+
+
+def noise_of(groups: Sequence[Group], keys: jax.Array, steps: int) -> tuple[Any, ...]:
+    """Every group's, for so many decisions in each world. Leaves `[steps, E, N, …]`."""
+    derived = jax.vmap(jax.random.fold_in, (0, None))
+    return tuple(draw_noise(g.policy, derived(keys, i), steps) for i, g in enumerate(groups))
 
 
 def act_all(
@@ -50,7 +55,7 @@ def act_all(
     groups: Sequence[Group],
     params: Sequence[Any],
     memory: Sequence[Any],
-    chance: Sequence[Any],
+    noise: Sequence[Any],
     seen: Perception,
     deterministic: bool | jax.Array = False,
 ) -> tuple[tuple[Any, ...], list[Decision], jax.Array]:
@@ -58,7 +63,7 @@ def act_all(
     memories, decisions = [], []
     for i, group in enumerate(groups):
         mine = group_view(spec, group.agents, seen)
-        kept, decision = group.policy.act(params[i], chance[i], memory[i], mine, deterministic)
+        kept, decision = group.policy.act(params[i], noise[i], memory[i], mine, deterministic)
         memories.append(kept)
         decisions.append(decision)
     members = [group.agents for group in groups]
@@ -70,21 +75,24 @@ def rollout(
     groups: Sequence[Group],
     state: State,
     key: jax.Array,
+    worlds: jax.Array,
     length: int,
     share: RewardShare,
     gamma: jax.Array | float,
     across: Sum = alone,
 ) -> tuple[State, list[Transition]]:
-    """The state after `length` steps, and per group its transitions `[T, E, …]`. Statistics learn
-    of every step, and `across` all shards of worlds, before anything is normalised by them."""
+    """The state after `length` steps, and per group its transitions `[T, E, …]`. What is random in
+    a world depends on its number, `worlds` `[E]`, not on which others are played here. Statistics
+    learn of every step, and `across` all shards of worlds, before anything is normalised by
+    them."""
     spec, params = env.spec, state.params
 
-    def step(carry: tuple, luck: tuple) -> tuple:
+    def step(carry: tuple, given: tuple) -> tuple:
         memory, env_state, timestep, norms = carry
-        chance, (step_key, value_key) = luck
+        noise, step_keys, value_key = given
         seen = perceive(spec, timestep, norms)
-        memory, decisions, action = act_all(spec, groups, params, memory, chance, seen)
-        env_state, after = env.step(step_key, env_state, action)
+        memory, decisions, action = act_all(spec, groups, params, memory, noise, seen)
+        env_state, after = env.step(step_keys, env_state, action)
         reward = shared_reward(after.reward, spec.teams, share)
         norms = norms.observe(after.obs, across)
         norms = norms.reward_observed(reward, after.terminated, gamma, across)
@@ -98,7 +106,7 @@ def rollout(
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
                 after.truncated.any(),
-                partial(group.policy.value, params[i]),
+                partial(_value, group.policy, params[i], worlds),
                 lambda *_, like=decisions[i].value: jnp.zeros_like(like),
                 *(jax.random.fold_in(value_key, i), memory[i], last),
             )
@@ -117,13 +125,18 @@ def rollout(
         return (memory, env_state, after, norms), transitions
 
     start = (state.memory, state.env, state.timestep, state.normalisers)
-    act_key, world_key = jax.random.split(key)
-    # At once: bits are made by a loop, which within this one would cost as much as all the rest.
-    drawn = jax.vmap(lambda key: chances(groups, key, len(state.timestep.reward)))(
-        jax.random.split(act_key, length)
-    )
-    keys = jax.random.split(world_key, (length, 2))
-    end, played = lax.scan(step, start, (drawn, (keys[:, 0], keys[:, 1])))
+    # Drawn before the scan: random bits inside of it would cost as much as all the rest.
+    act_key, step_key, value_key = jax.random.split(key, 3)
+    noise = noise_of(groups, world_keys(act_key, worlds), length)
+    step_keys = jax.vmap(world_keys, (0, None))(jax.random.split(step_key, length), worlds)
+    value_keys = jax.random.split(value_key, length)
+    end, played = lax.scan(step, start, (noise, step_keys, value_keys))
     memory, env_state, timestep, norms = end
     after = state.replace(memory=memory, env=env_state, timestep=timestep, normalisers=norms)
     return after, played
+
+
+def _value(
+    policy: Policy, params: Any, worlds: jax.Array, key: jax.Array, memory: Any, seen: Perception
+) -> jax.Array:
+    return policy.value(params, world_keys(key, worlds), memory, seen)

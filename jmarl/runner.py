@@ -115,8 +115,8 @@ class Runner:
         stopped = hosts.anywhere(interruption.signal)
         while done < config.num_updates and stopped is None:
             length = self._chunk(done)
-            # copied, for a step takes the memory of its state
-            untrained = None if done else jax.tree.map(jnp.copy, crew.parameters())
+            # copied, because a step donates its state's buffers
+            untrained = None if done else jax.block_until_ready(_copied(crew.parameters()))
             running = crew.advance(length)  # dispatched: nothing is read until all has been
             if untrained is not None:
                 self._evaluate(0, 0.0, untrained)
@@ -249,6 +249,11 @@ class Runner:
             entries.append(self._about(member, update) | about | told)
         self.evaluations += entries
         self.sink.evaluation(entries, _overall(entries))
+
+
+@jax.jit
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)
 
 
 def _score(spec: EnvSpec, evaluated: Entry, update: int) -> float:

@@ -168,3 +168,7 @@ class HostsConfig(Section):
     )
     processes: int | None = Field(default=None, ge=1, description="how many there are")
     process_id: int | None = Field(default=None, ge=0, description="which of them this one is")
+
+    @property
+    def several(self) -> bool:
+        return self.join or self.coordinator is not None

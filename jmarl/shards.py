@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
@@ -29,6 +30,7 @@ def together(tree: Any) -> Any:
     return back(lax.psum(flat, DATA))
 
 
-def own(key: jax.Array) -> jax.Array:
-    """A key that no other shard has."""
-    return jax.random.fold_in(key, lax.axis_index(DATA))
+def world_numbers(num_envs: int, shards: int) -> jax.Array:
+    """`[E]`: the numbers of a shard's worlds among all worlds."""
+    first = lax.axis_index(DATA) * num_envs if shards > 1 else 0
+    return first + jnp.arange(num_envs)

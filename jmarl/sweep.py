@@ -99,9 +99,11 @@ def main() -> None:
         sweep = parse(sys.argv[1:])
         members = plan(sweep)
         # only now: --help and refusals need no networks
-        from jmarl import hosts
-        from jmarl.sweep_run import run_sweep
+        from jmarl import cores, hosts
+        from jmarl.sweep_run import run_sweep, shared_config
 
+        configs = [(shared_config(sweep, g.config), len(g.members)) for g in members.groups]
+        cores.make_devices(max(cores.worthwhile(*each) for each in configs))
         with hosts.joined(sweep.hosts, errors):
             finished = run_sweep(sweep, members, console)
             if hosts.first():

@@ -36,7 +36,7 @@ class Swept(NamedTuple):
 def run_sweep(sweep: SweepConfig, plan: Plan, console: Console) -> Swept:
     """Train all members, into a new directory or the one that is resumed."""
     for group in plan.groups:
-        _check(sweep, make_crew(_shared(sweep, group.config), _members(group.members)))
+        _check(sweep, make_crew(shared_config(sweep, group.config), _members(group.members)))
     made = hosts.from_first(lambda: os.fsencode(sweep.resume or _create(sweep, plan)))
     path = Path(os.fsdecode(made))
     with run_dir.claimed(path) if hosts.first() else contextlib.nullcontext():
@@ -60,7 +60,7 @@ def _run_group(
         console.print(told, markup=False, soft_wrap=True)
     if hosts.first():
         where.mkdir(exist_ok=True)
-    config, count = _shared(sweep, group.config), len(plan.members)
+    config, count = shared_config(sweep, group.config), len(plan.members)
     places = [Place(path / member_name(m.index, count), m.config) for m in group.members]
     crew = make_crew(config, _members(group.members))
     selection = _selection(sweep, config, where)
@@ -71,9 +71,9 @@ def _run_group(
     return outcome.stopped_by
 
 
-def _shared(sweep: SweepConfig, config: Config) -> Config:
+def shared_config(sweep: SweepConfig, config: Config) -> Config:
     """The configuration that a group runs with."""
-    own = ("members_per_batch", "devices", "quiet")
+    own = ("members_per_batch", "devices", "quiet", "hosts")
     return config.model_copy(update={name: getattr(sweep, name) for name in own})
 
 

@@ -15,7 +15,7 @@ from jmarl.group_run import MEMBER, member_parameters
 from jmarl.members import Parameters
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
-from jmarl.rollout import act_all, chances
+from jmarl.rollout import act_all, noise_of
 from jmarl.trainer import Trainer
 from jmarl.types import Perception
 
@@ -99,9 +99,10 @@ class TrainedPolicy:
     ) -> tuple[jax.Array, Any]:
         """The same, as a pure function of everything."""
         seen = seen._replace(obs=norms.seen(seen.obs))
-        chance = chances(self.groups, key, seen.obs.shape[0])
+        noise = noise_of(self.groups, jax.random.split(key, seen.obs.shape[0]), steps=1)
+        noise = jax.tree.map(lambda x: x[0], noise)
         memory, _, action = act_all(
-            self.spec, self.groups, params, memory, chance, seen, deterministic
+            self.spec, self.groups, params, memory, noise, seen, deterministic
         )
         return action, memory
 

@@ -18,8 +18,8 @@ from jmarl.objective import Hyper, Objective
 from jmarl.parts import fewest_pieces
 from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
-from jmarl.rollout import perceive, rollout
-from jmarl.shards import Sum, alone, own, together
+from jmarl.rollout import perceive, rollout, world_keys
+from jmarl.shards import Sum, alone, together, world_numbers
 from jmarl.types import Batch, Metrics, State, TimeStep, Transition
 from jmarl.update import (
     Epoch,
@@ -104,13 +104,13 @@ class Trainer:
         """One update: `rollout_length` steps of all worlds, then `epochs` over them. Of several
         shards (an axis named `data`) each plays its own worlds; what was learned is the same."""
         key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
-        if self.shards > 1:
-            play_key, value_key = own(play_key), own(value_key)
+        worlds = world_numbers(len(state.timestep.reward), self.shards)
         after, played = rollout(
             self.env,
             self.groups,
             state,
             play_key,
+            worlds,
             self.rollout_length,
             self.share,
             hyper.gamma,
@@ -125,7 +125,8 @@ class Trainer:
             seen = perceive(self.env.spec, after.timestep, after.normalisers)
             seen = group_view(self.env.spec, group.agents, seen)
             last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
-            last_value = policy.value(state.params[i], last_key, after.memory[i], seen)
+            last_keys = world_keys(last_key, worlds)
+            last_value = policy.value(state.params[i], last_keys, after.memory[i], seen)
             batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
             learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
             before = learner

@@ -90,26 +90,28 @@ def _scaled(tree: Any, factor: jax.Array | float) -> Any:
 
 
 def chunks(batch: Batch, length: int) -> Batch:
-    """`[T, E, …]` → `[length, T/length·E, …]`: pieces of a rollout side by side, each a sequence
-    of its own. Where a piece begins, `context` is what the policy remembered then."""
+    """`[T, E, …]` → `[length, E·T/length, …]`: a world's pieces side by side, each a sequence of
+    its own. Where a piece begins, `context` is what the policy remembered then."""
 
     def cut(x: jax.Array) -> jax.Array:
         pieces = x.reshape(-1, length, *x.shape[1:])
-        return jnp.moveaxis(pieces, 0, 1).reshape(length, -1, *x.shape[2:])
+        return jnp.moveaxis(pieces, 0, 2).reshape(length, -1, *x.shape[2:])
 
     return jax.tree.map(cut, batch)
 
 
 def blocks(batch: Batch, count: int, pieces: int, sequences: bool) -> Batch:
-    """`[T, E, …]` → `count` groups of neighbouring worlds in pieces `[count, P, rows, …]`; of
-    `sequences` `[count, P, T, worlds, …]`. Laid out once, each of them is later a slice."""
+    """`[T, E, …]` → `count` minibatches in pieces `[count, P, rows, …]`; of `sequences`
+    `[count, P, T, worlds, …]`. The i-th has the worlds i, i + count, i + 2·count, …: whoever has
+    some of the worlds has as many of every minibatch. Laid out once, each is later a slice."""
 
     def group(x: jax.Array) -> jax.Array:
         length, worlds, *rest = x.shape
-        apart = count * pieces if sequences else count
-        groups = jnp.moveaxis(x.reshape(length, apart, worlds // apart, *rest), 1, 0)
-        piece = (length, worlds // apart) if sequences else (length * worlds // (count * pieces),)
-        return groups.reshape(count, pieces, *piece, *rest)
+        groups = jnp.moveaxis(x.reshape(length, worlds // count, count, *rest), 2, 0)
+        if not sequences:
+            return groups.reshape(count, pieces, -1, *rest)
+        apart = groups.reshape(count, length, pieces, -1, *rest)
+        return jnp.moveaxis(apart, 2, 1)
 
     return jax.tree.map(group, batch)
 
@@ -119,8 +121,8 @@ Epoch = Callable[[jax.Array], Callable[[jax.Array], Minibatch]]  # key → i →
 
 
 def in_blocks(blocks: Batch, facts: Callable[[Batch], Facts], shuffled: bool) -> Epoch:
-    """Groups of neighbouring worlds in random order. Worlds are alike and independent, so this is a
-    fair shuffle; slices cost nothing where gathering rows would cost as much as the gradient, and
+    """Groups of worlds in random order. Worlds are alike and independent, so this is a fair
+    shuffle; slices cost nothing where gathering rows would cost as much as the gradient, and
     what must be known of a minibatch is the same in every epoch."""
     known, count = (blocks, jax.vmap(facts)(blocks)), len(blocks.active)
 

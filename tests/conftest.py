@@ -13,7 +13,7 @@ from jmarl.compiler import known_flags, written
 # where this jaxlib has one, they take half of the time. XLA reads the flags at its first use;
 # commands that tests start inherit them.
 if "XLA_FLAGS" not in os.environ:
-    quick = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    quick = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": False}
     os.environ["XLA_FLAGS"] = written(known_flags(quick))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

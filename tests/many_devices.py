@@ -1,7 +1,6 @@
 """Tests that need eight devices. `test_devices.py` runs this file in a process that has them."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +36,7 @@ LEARNED = {"epochs": 2, "num_minibatches": 2}
 CASES = {
     "mappo": {"ppo": LEARNED | {"value_norm": "popart", "advantage_norm": "minibatch"}},
     "rmappo": {"rollout_length": 6, "ppo": LEARNED | {"chunk_length": 3}},
+    "mat_decoder": {"net": {"n_embd": 8, "agent_order": "random"}, "ppo": LEARNED},
     "ppo": {
         "env": "mpe/simple",
         "actions": "continuous",
@@ -72,36 +72,12 @@ def stepped(trainer, mesh, state, hyper, batched=False):
 
 
 def on_one_device(trainer, state, hyper, batched=False):
-    """The same, with shards that are no devices but an axis of `vmap`."""
-    owner = Population(trainer) if batched else trainer
-    if trainer.shards > 1:
-        mesh = make_mesh(jax.devices()[: trainer.shards])
-        specs = jax.tree.map(lambda at: at.spec, state_sharding(trainer, mesh, batched))
-        axes = jax.tree.map(lambda spec: spec.index(DATA) if DATA in spec else None, specs)
-        step = jax.vmap(owner.step, (axes, None), (axes, None), axis_name=DATA)
-        state = jax.tree.map(partial(split, trainer.shards), specs, state)
-    else:
-        step, specs = owner.step, None
-    step = jax.jit(step)
+    """The same, as one shard."""
+    trainer = dataclasses.replace(trainer, shards=1)
+    step = jax.jit((Population(trainer) if batched else trainer).step)
     for _ in range(UPDATES):
         state, metrics = step(state, hyper)
-    return state if specs is None else jax.tree.map(joined, specs, state), metrics
-
-
-def split(shards, spec, x):
-    if DATA not in spec:
-        return x
-    axis = spec.index(DATA)
-    each = x.shape[axis] // shards
-    return x.reshape(*x.shape[:axis], shards, each, *x.shape[axis + 1 :])
-
-
-def joined(spec, x):
-    if DATA not in spec:
-        return x
-    axis = spec.index(DATA)
-    shards, each = x.shape[axis : axis + 2]
-    return x.reshape(*x.shape[:axis], shards * each, *x.shape[axis + 2 :])
+    return state, metrics
 
 
 def begun(trainer):
@@ -150,7 +126,9 @@ def assert_only_gradients_are_summed(said, params):
     return [one for one in said if not one.loops]
 
 
-@pytest.mark.parametrize(("algorithm", "count"), [("mappo", 4), ("rmappo", 8), ("ppo", 2)])
+@pytest.mark.parametrize(
+    ("algorithm", "count"), [("mappo", 4), ("rmappo", 8), ("mat_decoder", 2), ("ppo", 2)]
+)
 def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count):
     trainer, hyper = trainer_of(algorithm, count)
     state = begun(trainer)
@@ -261,13 +239,17 @@ def test_seeds_shared_out_over_devices_are_those_of_one():
     [(None, 1, 32, 8), (None, 1, 12, 6), (4, 1, 32, 4), (None, 8, 2, 8), (None, 3, 32, 8)],
 )
 def test_as_many_devices_are_taken_as_share_the_work_evenly(asked, members, worlds, taken):
-    assert len(chosen_devices(asked, members, worlds, 2, "blocks")) == taken
+    assert len(chosen_devices(sharing(asked, worlds), members, members)) == taken
 
 
 @pytest.mark.parametrize(
     ("asked", "worlds", "words"),
-    [(9, 32, "more than the 8 that jax finds"), (8, 12, "cannot be shared out evenly over 8")],
+    [(9, 32, "more than the 8 that jax has made"), (8, 12, "cannot be shared out evenly over 8")],
 )
 def test_devices_that_cannot_share_the_work_are_refused(asked, worlds, words):
     with pytest.raises(ConfigError, match=words):
-        chosen_devices(asked, 1, worlds, 2, "blocks")
+        chosen_devices(sharing(asked, worlds), 1, 1)
+
+
+def sharing(devices, num_envs):
+    return build({"num_envs": num_envs, "devices": devices, "ppo": {"num_minibatches": 2}})

@@ -9,6 +9,7 @@ import pytest
 
 from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.networks.actor_critic import Shape
+from jmarl.policies import one_decision
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.types import Perception
 
@@ -47,7 +48,8 @@ def play(policy, params, seen, deterministic=False):
 
     def step(memory, now):
         seen, key = now
-        return policy.act(params, policy.chance(key, E), memory, seen, deterministic)
+        noise = one_decision(policy, jax.random.split(key, E))
+        return policy.act(params, noise, memory, seen, deterministic)
 
     keys = jax.random.split(jax.random.key(2), T)
     return jax.lax.scan(step, policy.memory(E), (seen, keys))[1]

@@ -11,7 +11,7 @@ from jmarl import compiler
 from jmarl.compiler import flags_set, known_flags, set_by_user, usable, written
 
 INVENTED = {"xla_cpu_paint_it_green": True}
-KNOWN = {"xla_cpu_prefer_vector_width": 256}
+KNOWN = {"xla_cpu_prefer_vector_width": "256"}
 
 
 def test_an_unknown_option_is_left_out():

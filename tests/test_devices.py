@@ -17,12 +17,12 @@ from benchmarks.collectives import Collective, collectives
 from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
-from jmarl.devices import DATA, MEMBER, check_shards, make_mesh, state_sharding
+from jmarl.devices import DATA, MEMBER, make_mesh, state_sharding
 from jmarl.errors import ConfigError
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.shards import alone, own, together
+from jmarl.shards import alone, together, world_numbers
 from jmarl.spaces import Discrete
 from jmarl.types import Batch, Perception
 
@@ -83,9 +83,10 @@ def test_loss_and_gradient_are_of_all_shards(x64):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, parts)
 
 
-def test_shards_draw_by_keys_of_their_own():
-    keys = jax.vmap(lambda _: own(jax.random.key(0)), axis_name=DATA)(jnp.zeros(4))
-    assert len({tuple(data) for data in np.asarray(jax.random.key_data(keys))}) == 4
+def test_worlds_have_the_same_numbers_however_many_shards_there_are():
+    shared = jax.vmap(lambda _: world_numbers(E // SHARDS, SHARDS), axis_name=DATA)
+    np.testing.assert_array_equal(world_numbers(E, shards=1), np.arange(E))
+    np.testing.assert_array_equal(shared(jnp.zeros(SHARDS)).ravel(), np.arange(E))
 
 
 @pytest.mark.parametrize(("env", "axis"), [("probe/observation", 0), ("mpe/simple_tag", -1)])
@@ -115,19 +116,32 @@ def test_steps_of_particle_worlds_are_counted_once_for_all_members():
     ("given", "words"),
     [
         ((12, 8, 1, "rows"), ["num_envs=12", "8 devices", "multiple of 8"]),
-        ((24, 8, 2, "blocks"), ["num_envs=24", "3 worlds each", "num_minibatches=2", "of 16"]),
+        ((24, 8, 2, "blocks"), ["num_envs=24", "3 sequences each", "num_minibatches=2", "of 16"]),
         ((24, 8, 2, "none"), ["num_minibatches=2"]),
+        ((12, 8, 2, "blocks", 5), ["num_envs=12", "8 devices"]),
     ],
 )
 def test_worlds_that_do_not_go_evenly_are_refused(given, words):
+    config, shards = divided(*given)
     with pytest.raises(ConfigError) as refused:
-        check_shards(*given)
+        config.check_shards(shards)
     assert all(word in str(refused.value) for word in words)
 
 
-@pytest.mark.parametrize("given", [(24, 8, 2, "rows"), (32, 8, 4, "blocks"), (7, 1, 7, "blocks")])
+@pytest.mark.parametrize(
+    "given",
+    [(24, 8, 2, "rows"), (32, 8, 4, "blocks"), (7, 1, 7, "blocks"), (4, 2, 10, "blocks", 5)],
+)
 def test_worlds_that_go_evenly_are_not(given):
-    check_shards(*given)
+    config, shards = divided(*given)
+    config.check_shards(shards)
+
+
+def divided(num_envs, shards, minibatches, shuffle, chunk_length=None):
+    """Rollouts of 25 steps."""
+    ppo = {"num_minibatches": minibatches, "shuffle": shuffle, "chunk_length": chunk_length}
+    algorithm = "rmappo" if chunk_length else "mappo"
+    return build({"algorithm": algorithm, "num_envs": num_envs, "ppo": ppo}), shards
 
 
 def test_collectives_are_read_with_the_loops_around_them():

@@ -14,6 +14,7 @@ from jmarl.algorithms import make_trainer
 from jmarl.config import Config, build
 from jmarl.networks.layers import LayerNorm, apply
 from jmarl.networks.precision import NARROW, product
+from jmarl.policies import one_decision
 from jmarl.types import Perception
 
 ALGORITHMS = Config.model_json_schema()["properties"]["algorithm"]["enum"]
@@ -132,7 +133,8 @@ def played(low, high, params, key, worlds=64):
         fresh=jnp.zeros((worlds,)),
     )
     memory = jax.tree.map(lambda x: x + 0.3, low.memory(worlds))
-    memory, decision = low.act(params, low.chance(act_key, worlds), memory, seen)
+    noise = one_decision(low, jax.random.split(act_key, worlds))
+    memory, decision = low.act(params, noise, memory, seen)
     recorded = (decision.context, seen, decision.action)
     sequence = jax.tree.map(lambda x: x[None], recorded)  # of one step
     evaluated = [policy.evaluate(params, *sequence) for policy in (low, high)]

@@ -38,7 +38,7 @@ def staged(scenario, seed=0, steps=3, episodes=2, **options):
     env = jmarl.make(f"mpe/{scenario}", **options)
     cast, rng = env.scenario.cast, np.random.default_rng(seed)
     n, words = len(cast.agents), (episodes, steps + 1, len(cast.speakers), cast.message_size)
-    start = jax.eval_shape(lambda: env.scenario.start(jax.random.key(0), 1))
+    start = jax.eval_shape(lambda: env.scenario.start(jax.random.split(jax.random.key(0), 1)))
     message = np.zeros(words)
     message[:, 1:, :, 1:2] = 1
     return Replay(
@@ -218,7 +218,9 @@ def test_captures_are_counted_as_they_are_paid():
     assert words.caught == ((), (), (3,), (3,), ())
     # the scenario itself, with the states as worlds: every touch pays each predator 10
     scenario = jmarl.make("mpe/simple_tag").scenario
-    worlds = scenario.start(jax.random.key(0), 5).replace(pos=np.moveaxis(replay.pos[0], 0, -1))
+    worlds = scenario.start(jax.random.split(jax.random.key(0), 5)).replace(
+        pos=np.moveaxis(replay.pos[0], 0, -1)
+    )
     np.testing.assert_array_equal(scenario.reward(worlds)[0, 1:] / 10, [0, 1, 1, 0])
 
 

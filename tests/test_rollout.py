@@ -1,6 +1,7 @@
 """Playing, step by step: what is recorded is what the worlds gave, in running units if so asked."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.wrappers.utils import RunningMeanStd
@@ -9,7 +10,7 @@ import jmarl
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.normalize import UNCHANGED
-from jmarl.rollout import perceive, rollout
+from jmarl.rollout import perceive, rollout, world_keys
 
 T, E, GAMMA = 12, 3, 0.9
 
@@ -25,15 +26,16 @@ def played():
         "ppo": {"gamma": GAMMA, "num_minibatches": 1},
     }
     trainer, hyper = make_trainer(build(chosen))
-    env, key = trainer.env, jax.random.key(1)
+    env, key, worlds = trainer.env, jax.random.key(1), jnp.arange(E)
     state = jax.jit(trainer.init)(jax.random.key(0))
     after, (transitions,) = jax.jit(
-        lambda s, k: rollout(env, trainer.groups, s, k, T, "team_mean", hyper.gamma)
+        lambda s, k: rollout(env, trainer.groups, s, k, worlds, T, "team_mean", hyper.gamma)
     )(state, key)
     step, env_state, bare = jax.jit(env.step), state.env, [state.timestep]
-    _, world_key = jax.random.split(jax.random.clone(key))
-    for t, step_key in enumerate(jax.random.split(world_key, (T, 2))[:, 0]):
-        env_state, timestep = step(step_key, env_state, transitions.decision.action[t])
+    step_key = jax.random.split(jax.random.clone(key), 3)[1]
+    for t, now in enumerate(jax.random.split(step_key, T)):
+        action = transitions.decision.action[t]
+        env_state, timestep = step(world_keys(now, worlds), env_state, action)
         bare.append(timestep)
     return state, after, transitions, bare
 

@@ -71,7 +71,10 @@ class EnvSpec:
 
 
 class Env(Protocol):
-    """A batch of worlds as pure functions. `state` is the world's own pytree."""
+    """A batch of worlds as pure functions. `state` is the world's own pytree.
+
+    `key` is one key, or `[E]` keys, one for each world. What happens in a world then depends on its
+    own key only, not on the worlds beside it: a run is the same however many devices share it."""
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -82,6 +85,11 @@ class Env(Protocol):
         """One step of all worlds. A world that ends begins anew within the same step:
         `obs` is then the first of the new episode and `final_obs` the last of the old."""
         ...
+
+
+def keys_per_world(key: jax.Array, num_envs: int) -> jax.Array:
+    """`[E]` keys: as given, or split from one."""
+    return key if key.ndim else jax.random.split(key, num_envs)
 
 
 # Family prefix → the module whose `make(name, **options)` builds its worlds, imported on demand:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jmarl.envs.base import EnvSpec
+from jmarl.envs.base import EnvSpec, keys_per_world
 from jmarl.types import TimeStep
 
 
@@ -52,7 +52,7 @@ class Batched:
         return self.world.spec
 
     def reset(self, key: jax.Array, num_envs: int) -> tuple[Any, TimeStep]:
-        state, view = jax.vmap(self.world.reset)(jax.random.split(key, num_envs))
+        state, view = jax.vmap(self.world.reset)(keys_per_world(key, num_envs))
         never = jnp.zeros(num_envs, bool)
         reward = jnp.zeros((num_envs, self.spec.num_agents), view.obs.dtype)
         won = never if self.spec.winnable else None
@@ -60,13 +60,14 @@ class Batched:
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         num_envs = action.shape[0]
-        reset_key, step_key = jax.random.split(key)
-        step_keys = jax.random.split(step_key, num_envs)
+        derived = jax.vmap(jax.random.fold_in, (0, None))
+        keys = keys_per_world(key, num_envs)
+        step_keys = derived(keys, 0)
         state, outcome = jax.vmap(self.world.step)(step_keys, state, action)
         ended = outcome.terminated | outcome.truncated
 
         def begin_anew() -> tuple[Any, View]:
-            fresh = jax.vmap(self.world.reset)(jax.random.split(reset_key, num_envs))
+            fresh = jax.vmap(self.world.reset)(derived(keys, 1))
             return jax.tree.map(
                 lambda new, old: jnp.where(_as_wide_as(ended, old), new.astype(old.dtype), old),
                 fresh,

@@ -65,10 +65,14 @@ def own_step(env, states, actions, keys):
         return library.step_env(key, state, given)
 
     def many(key, state, action):
-        _, step_key = jax.random.split(key)  # the adapter keeps the first for resets
-        return jax.vmap(one)(jax.random.split(step_key, action.shape[0]), state, action)
+        return jax.vmap(one)(step_keys(key, action.shape[0]), state, action)
 
     return jax.jit(jax.vmap(many))(keys, states, actions)
+
+
+def step_keys(key, num_envs):
+    """The adapter's: each world's key gives one for the step and one for a reset."""
+    return jax.vmap(jax.random.fold_in, (0, None))(jax.random.split(key, num_envs), 0)
 
 
 def check_against_jaxmarl(env, states, actions, keys, out):
@@ -170,8 +174,7 @@ def test_gymnax(name, space, options):
         return world.env.step_env(key, state, own, world.params)
 
     def many(key, state, action):
-        _, step_key = jax.random.split(key)
-        return jax.vmap(one)(jax.random.split(step_key, 3), state, action)
+        return jax.vmap(one)(step_keys(key, 3), state, action)
 
     obs, after, reward, terminated, _ = jax.jit(jax.vmap(many))(keys, states, actions)
     np.testing.assert_allclose(out.final_obs[:, :, 0], obs, rtol=1e-6, atol=1e-6)

@@ -173,11 +173,11 @@ def test_padded_choices_say_and_move_nothing():
     ],
 )
 def test_returns_of_known_policies(dialect, policy, expected):
-    """Sums over agents (mpe2) and the shared reward (on-policy) over 4,000 episodes, as measured
-    once with numpy."""
+    """Sums over agents (mpe2) and the shared reward (on-policy), as measured once with numpy. Of
+    32,000 episodes the standard error is at most 0.25."""
     env = jmarl.make("mpe/simple_spread", dialect=dialect)
-    still = (lambda key: jnp.zeros((4000, 3), jnp.int32)) if policy == "still" else None
-    _, steps = play(env, num_envs=4000, num_steps=25, seed=3, act=still)
+    still = (lambda key: jnp.zeros((32000, 3), jnp.int32)) if policy == "still" else None
+    _, steps = play(env, num_envs=32000, num_steps=25, seed=3, act=still)
     assert steps.truncated[-1].all()
     returns = steps.reward.sum((0, 2) if dialect == "mpe2" else 0)
     returns = returns if dialect == "mpe2" else returns[:, 0]
@@ -341,8 +341,8 @@ def test_a_scenario_of_ones_own():
     class Lonely(SimpleSpread):
         name = "lonely"
 
-        def start(self, key, num_envs):
-            world = super().start(key, num_envs)
+        def start(self, keys):
+            world = super().start(keys)
             return world.replace(pos=jnp.zeros_like(world.pos))
 
     register(Lonely)

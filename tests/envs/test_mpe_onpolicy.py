@@ -66,7 +66,7 @@ def test_landmarks_start_within_their_range(scenario, reach):
 def test_shared_reward_is_twice_the_mpe2_sum_less_three_per_step():
     """With three agents, landmarks and ρ = ½: -3D - 2p - 3 = 2·(-1.5D - p) - 3."""
     ours, theirs = SimpleSpread(), SimpleSpread(dialect="onpolicy")
-    world = ours.start(jax.random.key(0), 500)
+    world = ours.start(jax.random.split(jax.random.key(0), 500))
     world = world.replace(pos=0.3 * world.pos)  # crowded, so that pairs do collide
     mpe2_sum = ours.reward(world).sum(0)
     assert (np.abs(ours.reward(world)[0] - ours.reward(world)[1]) > 0.4).any()

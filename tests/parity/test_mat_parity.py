@@ -15,6 +15,7 @@ from jmarl.losses import moments
 from jmarl.mat import MatPolicy
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.policies import one_decision
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import convert_mat, read_mat
 from jmarl.types import Batch, Evaluation, Perception
@@ -89,7 +90,8 @@ CASES += [(kind, 2, 2, name) for kind in KINDS[1:] for name in list(VARIANTS)[1:
 
 def acted(policy, params, key, view, deterministic=False):
     def act(params, key, view):
-        return policy.act(params, policy.chance(key, B), (), view, deterministic)
+        noise = one_decision(policy, jax.random.split(key, B))
+        return policy.act(params, noise, (), view, deterministic)
 
     return jax.jit(act)(params, key, view)
 
@@ -157,10 +159,11 @@ def test_values_that_depend_on_actions_are_drawn(x64):
     _, policy, params = models("masked", variant="mat_decoder")
     view = seen(*data("masked")[:2])
     value = jax.jit(policy.value)
-    once = value(params, jax.random.key(0), (), view)
+    keys, others = (jax.random.split(jax.random.key(i), B) for i in range(2))
+    once = value(params, keys, (), view)
     assert once.shape == (B, N)
-    np.testing.assert_array_equal(once, value(params, jax.random.key(0), (), view))
-    other = value(params, jax.random.key(1), (), view)
+    np.testing.assert_array_equal(once, value(params, jax.random.clone(keys), (), view))
+    other = value(params, others, (), view)
     np.testing.assert_array_equal(once[:, 0], other[:, 0])  # nobody acts before agent 0
     assert (once[:, 1:] != other[:, 1:]).any()
 

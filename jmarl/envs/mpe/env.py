@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
-from jmarl.envs.base import EnvSpec, Team
+from jmarl.envs.base import EnvSpec, Team, keys_per_world
 from jmarl.envs.mpe import actions as act
 from jmarl.envs.mpe.world import Cast, World, move
 from jmarl.errors import ConfigError, check_bool, check_choice, check_int
@@ -25,7 +25,9 @@ class Scenario(Protocol):
     @property
     def cast(self) -> Cast: ...
 
-    def start(self, key: jax.Array, num_envs: int) -> World: ...
+    def start(self, keys: jax.Array) -> World:
+        """`keys` `[E]`: one for each world."""
+        ...
 
     def observe(self, world: World) -> list[jax.Array]:
         """Blocks `[n, O_block, E]` of like agents, in agent order."""
@@ -73,7 +75,7 @@ class Mpe:
         cast = self.scenario.cast
         team_names = list(dict.fromkeys(agent.team for agent in cast.agents))
         blocks = jax.eval_shape(
-            lambda: self._observe(self.scenario.start(jax.random.key(0), num_envs=1))
+            lambda: self._observe(self.scenario.start(jax.random.split(jax.random.key(0), 1)))
         )
         sizes = tuple(size for block in blocks for size in [block.shape[1]] * block.shape[0])
         assert self.actions is not None
@@ -94,7 +96,7 @@ class Mpe:
         )
 
     def reset(self, key: jax.Array, num_envs: int) -> tuple[MpeState, TimeStep]:
-        state = self._start(key, num_envs)
+        state = self._start(keys_per_world(key, num_envs))
         obs, joint = self._views(state.world)
         never = jnp.zeros(num_envs, bool)
         reward = jnp.zeros((num_envs, self.spec.num_agents), obs.dtype)
@@ -106,7 +108,7 @@ class Mpe:
         played, seen = self.step_on(state, action)
 
         def begin_anew() -> tuple[MpeState, jax.Array, jax.Array]:
-            fresh = self._start(key, num_envs)
+            fresh = self._start(keys_per_world(key, num_envs))
             return fresh, *self._views(fresh.world)
 
         # One branch for all worlds: a reset costs 1/episode_length of one in every step.
@@ -124,8 +126,8 @@ class Mpe:
         after = self._time_step(obs, joint, reward, never, obs, joint)
         return MpeState(world, state.step + 1), after
 
-    def _start(self, key: jax.Array, num_envs: int) -> MpeState:
-        return MpeState(self.scenario.start(key, num_envs), jnp.zeros((), jnp.int32))
+    def _start(self, keys: jax.Array) -> MpeState:
+        return MpeState(self.scenario.start(keys), jnp.zeros((), jnp.int32))
 
     def _act(self, world: World, action: jax.Array) -> World:
         assert self.actions is not None

@@ -26,8 +26,8 @@ class Simple:
     def cast(self) -> Cast:
         return Cast(agents=(Agent("agent_0"),), landmarks=(Landmark(),))
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
-        return at_rest(self.cast, key, num_envs)
+    def start(self, keys: jax.Array) -> World:
+        return at_rest(self.cast, keys)
 
     def observe(self, world: World) -> list[jax.Array]:
         """Own velocity, where the landmark is."""

@@ -46,10 +46,10 @@ class SimpleAdversary:
             agents=(adversary, *good), landmarks=(Landmark(radius=0.08),) * self.num_landmarks
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         """goal[0]: the landmark that counts."""
         assert self.num_landmarks is not None
-        return at_rest(self.cast, key, num_envs, goals=(self.num_landmarks,))
+        return at_rest(self.cast, keys, goals=(self.num_landmarks,))
 
     def observe(self, world: World) -> list[jax.Array]:
         """Where landmarks and others are; the good also see, first, where the goal is."""

@@ -37,9 +37,9 @@ class SimpleCrypto:
             message_size=WORDS,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         """goal[0]: the secret; goal[1]: the key."""
-        return at_rest(self.cast, key, num_envs, goals=(SECRETS, SECRETS))
+        return at_rest(self.cast, keys, goals=(SECRETS, SECRETS))
 
     def observe(self, world: World) -> list[jax.Array]:
         """Eve: Alice's word. Bob: the key and Alice's word. Alice: the secret and the key."""

@@ -37,9 +37,9 @@ class SimplePush:
             solid_agents=True,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         """goal[0]: the good agent's landmark."""
-        return at_rest(self.cast, key, num_envs, goals=(LANDMARKS,))
+        return at_rest(self.cast, keys, goals=(LANDMARKS,))
 
     def observe(self, world: World) -> list[jax.Array]:
         """Both: own velocity, where landmarks and the other are. The good one also: where its goal

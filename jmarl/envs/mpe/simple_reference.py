@@ -44,10 +44,10 @@ class SimpleReference:
             message_size=WORDS,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         """goal[i]: the landmark that agent i knows and the other must reach."""
         landmark_range = 1.0 if self.dialect == "mpe2" else 0.8
-        return at_rest(self.cast, key, num_envs, landmark_range, goals=(COLOURS, COLOURS))
+        return at_rest(self.cast, keys, landmark_range, goals=(COLOURS, COLOURS))
 
     def observe(self, world: World) -> list[jax.Array]:
         """Own velocity, where landmarks are, the colour of the other's goal, the other's word."""

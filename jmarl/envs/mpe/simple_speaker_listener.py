@@ -40,9 +40,9 @@ class SimpleSpeakerListener:
             message_size=WORDS,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         """goal[0]: the landmark that the listener must reach."""
-        return at_rest(self.cast, key, num_envs, goals=(COLOURS,))
+        return at_rest(self.cast, keys, goals=(COLOURS,))
 
     def observe(self, world: World) -> list[jax.Array]:
         """Speaker: the goal's colour. Listener: own velocity, where landmarks are, the word."""

@@ -51,9 +51,9 @@ class SimpleSpread:
             solid_agents=True,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
+    def start(self, keys: jax.Array) -> World:
         landmark_range = 1.0 if self.dialect == "mpe2" else 0.8
-        return at_rest(self.cast, key, num_envs, landmark_range)
+        return at_rest(self.cast, keys, landmark_range)
 
     def observe(self, world: World) -> list[jax.Array]:
         """Own velocity and place, where landmarks and others are, what the others say: nothing."""

@@ -65,8 +65,8 @@ class SimpleWorldComm:
             solid_agents=True,
         )
 
-    def start(self, key: jax.Array, num_envs: int) -> World:
-        return at_rest(self.cast, key, num_envs, landmark_range=0.9)
+    def start(self, keys: jax.Array) -> World:
+        return at_rest(self.cast, keys, landmark_range=0.9)
 
     def observe(self, world: World) -> list[jax.Array]:
         """Own velocity and place, where landmarks and visible others are, how fast the visible

@@ -8,6 +8,7 @@ leading axis, which measured 2–3 times slower on the whole step.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -74,15 +75,16 @@ class World(struct.PyTreeNode):
 
 def at_rest(
     cast: Cast,
-    key: jax.Array,
-    num_envs: int,
+    keys: jax.Array,
     landmark_range: float = 1.0,
     goals: tuple[int, ...] = (),
 ) -> World:
-    """Agents uniform in ±1, landmarks in ±`landmark_range`, goal g uniform in 0 … goals[g]-1."""
-    n, places = len(cast.agents), len(cast.agents) + len(cast.landmarks)
+    """Agents uniform in ±1, landmarks in ±`landmark_range`, goal g uniform in 0 … goals[g]-1.
+    `keys` `[E]`: one for each world."""
+    n, places, num_envs = len(cast.agents), len(cast.agents) + len(cast.landmarks), len(keys)
     # one draw for everything: a generator per quantity would double the compile time
-    unit = jax.random.uniform(key, (2 * places + len(goals), num_envs))
+    draw = partial(jax.random.uniform, shape=(2 * places + len(goals),))
+    unit = jax.vmap(draw, out_axes=1)(keys)
     place = 2.0 * unit[: 2 * places].reshape(places, 2, num_envs) - 1.0
     choices = np.array(goals, float).reshape(-1, 1)
     return World(
