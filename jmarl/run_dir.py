@@ -32,6 +32,7 @@ def make(kind: str, given: Path | None, name: str, files: Mapping[str, str]) -> 
     """A new directory for a run or a sweep: `given`, or `runs/name`, numbered if that exists. It
     gets the files and what they were made with."""
     path = given or Path("runs") / re.sub(r"[^\w.-]+", "-", name)
+    check_readable(path)
     try:
         path = _make_new(path) if given else _make_numbered(path)
         made_with = {"versions.json": json.dumps(versions(), indent=1)}
@@ -69,6 +70,20 @@ def _make_numbered(path: Path) -> Path:
     raise AssertionError  # the numbers have no end
 
 
+def check_readable(path: Path) -> None:
+    """Refuse a path that Python can only pass on as bytes: checkpoints are written by a library
+    that takes text."""
+    whole = os.path.abspath(path)
+    try:
+        whole.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"directory {whole!r} cannot be used: its name is not {sys.getfilesystemencoding()}, "
+            "the encoding of this locale. Set PYTHONUTF8=1, or choose a directory with another "
+            "name."
+        ) from None
+
+
 def keep_resumed(path: Path, config: Config) -> None:
     """A run that is resumed may have been given other options: they are its own from now on."""
     if config.resume is not None:
@@ -79,6 +94,7 @@ def keep_resumed(path: Path, config: Config) -> None:
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Only one process at a time writes to a run. The claim ends with the process, however."""
+    check_readable(path)
     try:
         handle = (path / ".lock").open("w", encoding="utf-8")
     except OSError as error:
