@@ -254,10 +254,11 @@ def test_narrow_terminals_show_the_bar_the_updates_and_the_time_left(tmp_path):
                 now = 60
                 resize(end, now)
     assert process.returncode == 0
-    for columns, metrics in ((80, "return -?[0-9.]+  [0-9,]+ steps/s"), (60, "return -?[0-9.]+")):
+    always = r"training [━╸╺]{10} \d+/400 updates (-:--:--|\d:\d\d:\d\d)"
+    for columns, metrics in ((80, " return -?[0-9.]+  [0-9,]+ steps/s"), (60, " return -?[0-9.]+")):
         lines = [line.strip() for line in frames(seen[columns]) if "training" in line]
-        whole = rf"training [━╸╺]{{10}} \d+/400 updates (-:--:--|\d:\d\d:\d\d) {metrics}"
-        assert re.fullmatch(whole, lines[-1]), lines[-1]
+        assert all(re.match(always, line) for line in lines[:-1]), lines  # the last may be cut off
+        assert any(re.fullmatch(always + metrics, line) for line in lines), lines
 
 
 def test_metrics_go_where_there_is_no_room():
@@ -307,10 +308,10 @@ def test_a_terminal_that_closes_leaves_a_checkpoint(tmp_path):
 
 @pytest.fixture
 def hangups():
-    """What this process does about SIGHUP is as before in the end."""
-    before = signal.getsignal(signal.SIGHUP)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
+    """The SIGHUPs that nothing holds back; by default they would kill this process."""
+    came = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
+    yield came
     signal.signal(signal.SIGHUP, before)
 
 
@@ -321,7 +322,9 @@ def test_a_second_hangup_does_not_kill(hangups):
         signal.raise_signal(signal.SIGHUP)
         assert signal.getsignal(signal.SIGTERM) == before  # no longer held back
     assert interruption.signal == signal.SIGHUP
-    assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    assert not hangups
+    signal.raise_signal(signal.SIGHUP)
+    assert hangups == [signal.SIGHUP]
 
 
 def test_under_nohup_hangups_stay_ignored(hangups):
@@ -379,7 +382,7 @@ print(outcome.update, dict(jax.config.values) == before)
 
 def test_training_from_python_writes_no_directory_that_it_is_given():
     with pytest.raises(ConfigError, match=r"run_dir='x' is an option of `python -m jmarl.train`"):
-        jmarl.train(run_dir="x")
+        jmarl.train(algorithm="ippo", num_envs=4, rollout_length=5, total_updates=1, run_dir="x")
 
 
 # --- directories and files
@@ -387,11 +390,11 @@ def test_training_from_python_writes_no_directory_that_it_is_given():
 
 def test_starts_at_the_same_time_get_directories_of_their_own(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path\n"
+        "import sys; from pathlib import Path\n"
         "from jmarl.config import build; from jmarl.run_dir import create\n"
         "config = build({}); Path(sys.argv[1]).touch()\n"
-        "while not Path('go').exists(): time.sleep(0.001)\n"
-        "for _ in range(10): print(create(config))"
+        "while not Path('go').exists(): pass\n"
+        "for _ in range(25): print(create(config))"
     )
     pipes = {"stdout": subprocess.PIPE, "cwd": tmp_path, "env": environment(), "encoding": "utf-8"}
     starts = [subprocess.Popen([sys.executable, "-c", code, f"{i}"], **pipes) for i in range(4)]
@@ -400,7 +403,7 @@ def test_starts_at_the_same_time_get_directories_of_their_own(tmp_path):
     (tmp_path / "go").touch()
     made = "".join(start.communicate(timeout=60)[0] for start in starts).splitlines()
     assert [start.returncode for start in starts] == [0] * 4
-    names = {"mat-mpe-simple_spread-0", *(f"mat-mpe-simple_spread-0-{n}" for n in range(1, 40))}
+    names = {"mat-mpe-simple_spread-0", *(f"mat-mpe-simple_spread-0-{n}" for n in range(1, 100))}
     assert sorted(made) == sorted(f"runs/{name}" for name in names)
 
 
