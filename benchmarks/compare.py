@@ -19,7 +19,7 @@ Figures = dict[tuple[str, str, str], float]
 def read(path: Path) -> Figures:
     """By case, subject and metric."""
     try:
-        rows = json.loads(path.read_text())["rows"]
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
         return {(row["case"], row["subject"], row["metric"]): row["value"] for row in rows}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"{path} has no figures of a benchmark: {error!r}.") from None

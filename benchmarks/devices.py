@@ -94,7 +94,7 @@ def apart(count: int, quick: bool) -> list[Row]:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        return [Row(**row) for row in json.loads(path.read_text())["rows"]]
+        return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
 
 
 def lines(rows: list[Row]) -> list[list[str]]:

@@ -194,7 +194,7 @@ def draw(curves: list[Curve], path: Path) -> None:
 
 def replaced(path: Path, curves: list[Curve]) -> list[Curve]:
     """The curves of an earlier run, those trained now in their place."""
-    before = json.loads(path.read_text())["curves"] if path.exists() else []
+    before = json.loads(path.read_text(encoding="utf-8"))["curves"] if path.exists() else []
     kept = [Curve(**c | {"points": [Point(**p) for p in c["points"]]}) for c in before]
     known = {curve.preset: curve for curve in (*kept, *curves)}
     order = [preset for preset in SEEDS if preset in known]

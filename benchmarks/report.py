@@ -5,7 +5,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,10 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import rich.table
-from rich.console import Console
+
+from jmarl.run_dir import own_commit
+from jmarl.terminal import make_console
+from jmarl.wording import command_line
 
 RESULTS = Path(__file__).parent / "results"
-console = Console(width=None if sys.stdout.isatty() else 140)  # a file has no width to fit
+WIDTH = None if sys.stdout.isatty() else 140  # a file has no width to fit
+console = make_console(sys.stdout, width=WIDTH)
 
 
 class Row(NamedTuple):
@@ -83,12 +86,10 @@ def arguments(
 
 def meta() -> dict[str, Any]:
     """Where and with what the figures were taken."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
     packages = ("jax", "jaxlib", "jaxmarl", "mpe2", "numpy")
     return {
-        "commit": found.stdout.strip() or None,
-        "command": " ".join(["python -m", f"benchmarks.{_called()}", *sys.argv[1:]]),
+        "commit": own_commit(),
+        "command": command_line("python", "-m", f"benchmarks.{_called()}", *sys.argv[1:]),
         "versions": {"python": platform.python_version()}
         | {package: importlib.metadata.version(package) for package in packages},
         "cores": os.cpu_count(),
@@ -105,7 +106,7 @@ def _called() -> str:
 
 def write(path: Path, rows: list[Row], **further: Any) -> None:
     figures = {"rows": [row._asdict() for row in rows], "meta": meta(), **further}
-    path.write_text(json.dumps(figures, indent=1))
+    path.write_text(json.dumps(figures, indent=1), encoding="utf-8")
     console.print(f"figures: {path}")
 
 

@@ -23,7 +23,7 @@ def memory_mb(pids: list[int]) -> float:
     """The most that processes had at a time, added up."""
     total = 0
     for pid in pids:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM"):
                 total += int(line.split()[1])
     return total / 1024
@@ -31,7 +31,7 @@ def memory_mb(pids: list[int]) -> float:
 
 def _children() -> list[int]:
     me = os.getpid()
-    found = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+    found = Path(f"/proc/{me}/task/{me}/children").read_text(encoding="utf-8").split()
     return [int(pid) for pid in found]
 
 
@@ -44,7 +44,7 @@ def serve(pipe: Connection, subject: str, options: dict[str, Any]) -> None:
     about["first_update_s"] = time.perf_counter() - started
     about["peak_mb"] = memory_mb([os.getpid(), *_children()])
     for pid in (os.getpid(), *_children()):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the most from here on
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")  # the most from here on
     updates = max(1, int(TURN_S / turn(1)["whole"]))
     about["training_mb"] = memory_mb([os.getpid(), *_children()])
     pipe.send(about)

@@ -53,7 +53,7 @@ def free_bytes() -> int:
 
 def _machine_bytes() -> float:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         told = next(line for line in lines if line.startswith("MemAvailable"))
         return int(told.split()[1]) * 1024
     except (OSError, StopIteration, ValueError):
@@ -65,7 +65,7 @@ def _container_bytes() -> float:
     """What a control group leaves; infinite where there is none."""
     group = Path("/sys/fs/cgroup")
     try:
-        limit = (group / "memory.max").read_text().strip()
-        return int(limit) - int((group / "memory.current").read_text())
+        limit = (group / "memory.max").read_text(encoding="utf-8").strip()
+        return int(limit) - int((group / "memory.current").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return math.inf

@@ -5,8 +5,11 @@ import dataclasses
 import functools
 import io
 import itertools
+import os
 import re
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +18,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from jmarl.errors import ConfigError, RunError, validated
+from jmarl.terminal import NOBODY_READS, SafeStream, make_console
 
 
 def read_options(given: BaseModel, prog: str, arguments: list[str]) -> dict[str, Any]:
@@ -54,6 +58,48 @@ def _read_runs(
         raise ConfigError(f"which run? Write {prog}.")
     options = read_options(model(), prog, arguments[len(leading) :])
     return [Path(word) for word in leading], validated(model, options)
+
+
+def renamed(arguments: list[str], names: Mapping[str, str]) -> list[str]:
+    """Arguments with other names for some options; `--option value` and `--option=value` alike."""
+    words = (word.partition("=") for word in arguments)
+    return [names.get(name, name) + equals + value for name, equals, value in words]
+
+
+@contextlib.contextmanager
+def command() -> Iterator[tuple[Console, Console]]:
+    """What surrounds every command. Yields consoles for standard output and standard error, which
+    may be closed or know only ASCII; warnings and faults are one sentence each."""
+    with contextlib.ExitStack() as stack:
+        before = sys.stdout, sys.stderr
+        stack.callback(lambda: setattr(sys, "stdout", before[0]))
+        stack.callback(lambda: setattr(sys, "stderr", before[1]))
+        out, err = (SafeStream(stream or _nowhere()) for stream in before)
+        sys.stdout = out  # tyro and other libraries print there
+        sys.stderr = err
+        console, errors = make_console(out), make_console(err, stderr=True, soft_wrap=True)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
+        stack.callback(_check_written, out, err)
+        stack.enter_context(refusals(errors))
+        yield console, errors
+
+
+def _nowhere() -> Any:
+    """In place of a stream that was closed before the command began."""
+    return open(os.devnull, "w", encoding="utf-8")  # until the process ends
+
+
+def _check_written(out: SafeStream, err: SafeStream) -> None:
+    """A reader that has gone, as `head` does, is no fault. A full disk is."""
+    for stream in (out, err):
+        stream.flush()
+        if stream.error is not None:
+            stream.discard()
+    if out.error is not None and out.error.errno not in NOBODY_READS:
+        err.write(f"standard output could not be written: {out.error.strerror}.\n")
+        err.flush()
+        raise SystemExit(1)
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ class Config(Section):
 def read_preset(path: Path) -> dict[str, Any]:
     """A YAML mapping, loaded safely."""
     try:
-        loaded = yaml.safe_load(path.read_text())
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"preset {str(path)!r} cannot be read: {error}.") from None
     except yaml.YAMLError as error:
@@ -224,12 +224,13 @@ OWN_DEFAULTS: dict[str, dict[str, Any]] = {
 def with_own_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """Under the given values those that their algorithm has of its own."""
     own = OWN_DEFAULTS.get(str(values.get("algorithm")), {})
-    return _merged(own, values)
+    return merged(own, values)
 
 
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both mappings, section by section; what is in `above` counts."""
     both = {
-        key: _merged(below[key], above[key])
+        key: merged(below[key], above[key])
         for key in below.keys() & above.keys()
         if isinstance(below[key], dict) and isinstance(above[key], dict)
     }

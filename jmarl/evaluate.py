@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from jmarl.cli import read_run_command, refusals
-from jmarl.errors import ConfigError
+from jmarl.cli import command, read_run_command, renamed
+from jmarl.errors import ConfigError, RunError
+from jmarl.terminal import working
+from jmarl.wording import command_line
 
 
 class Options(BaseModel):
@@ -88,16 +90,15 @@ def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    with refusals(errors):
-        given = ["--json-path" if a == "--json" else a for a in sys.argv[1:]]
+    with command() as (console, _):
+        given = renamed(sys.argv[1:], {"--json": "--json-path"})
         run, options = read_run_command(Options, "python -m jmarl.evaluate RUN", given)
-        with console.status(f"playing {options.episodes} episodes, greedy and sampled …"):
+        with working(console, f"playing {options.episodes} episodes, greedy and sampled …"):
             figures, policy = score(run, options)
-    _show(console, figures, options)
-    if options.json_path is not None:
-        _write(options.json_path, figures, policy.config.algorithm)
-        console.print(f"figures: {options.json_path}", markup=False)
+        _show(console, figures, options)
+        if options.json_path is not None:
+            _write(options.json_path, figures, policy.config.algorithm)
+            console.print(f"figures: {options.json_path}", markup=False, soft_wrap=True)
 
 
 def _show(console: Console, figures: dict[str, dict[str, float]], options: Options) -> None:
@@ -118,12 +119,12 @@ def _write(path: Path, figures: dict[str, dict[str, float]], algorithm: str) -> 
         for case, told in figures.items()
         for metric, value in told.items()
     ]
-    made = versions()
-    meta = {"commit": made["commit"], "command": " ".join(sys.argv), "versions": made["packages"]}
+    made, typed = versions(), command_line(*sys.argv)
+    meta = {"commit": made["commit"], "command": typed, "versions": made["packages"]}
     try:
         replace_text(path, json.dumps({"rows": rows, "meta": meta}, indent=1))
     except OSError as error:
-        raise SystemExit(f"{path} cannot be written: {error}") from None
+        raise RunError(f"json_path={str(path)!r} cannot be written: {error}.") from None
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ import jax
 import jax.numpy as jnp
 from jax import export as jax_export
 from pydantic import BaseModel, ConfigDict, Field
-from rich.console import Console
 
-from jmarl.cli import read_run_command
+from jmarl.cli import command, read_run_command
 from jmarl.errors import ConfigError
 from jmarl.types import Perception
 
@@ -94,17 +93,17 @@ def write(policy: Any, path: Path) -> None:
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    try:
+    with command() as (console, _):
         run, options = read_run_command(Options, "python -m jmarl.export RUN", sys.argv[1:])
         from jmarl.trained import load_policy
 
         policy, path = load_policy(run, options.which), options.out or run / "policy.zip"
-        write(policy, path)
-    except (ConfigError, OSError) as error:
-        errors.print(str(error), style="red", markup=False)
-        raise SystemExit(2) from None
-    console.print(f"policy: {path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False)
+        try:
+            write(policy, path)
+        except OSError as error:
+            raise ConfigError(f"out={str(path)!r} cannot be written: {error}.") from None
+        size = f"{path.stat().st_size / 1e6:.1f} MB"
+        console.print(f"policy: {path} ({size})", markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def member_parameters(path: Path, trainer: Trainer, which: str) -> Parameters:
     dropped have only their best."""
     from jmarl.checkpoint import Checkpoints
 
-    about = json.loads((path / MEMBER).read_text())
+    about = json.loads((path / MEMBER).read_text(encoding="utf-8"))
     member, directory = about["member"], path / about["group"] / "checkpoints"
     if not directory.is_dir():
         raise ConfigError(f"{str(path)!r} has no checkpoints yet.")

@@ -124,7 +124,7 @@ def from_first(make: Callable[[], bytes]) -> bytes:
             message = make()
         except ConfigError as error:
             refusal = error
-            message = str(error).encode()
+            message = str(error).encode("utf-8", "surrogatepass")
     about = np.array([len(message), refusal is not None], np.int64)
     size, refused = (int(x) for x in multihost_utils.broadcast_one_to_all(about))
     sent = np.zeros(size, np.uint8)
@@ -132,7 +132,7 @@ def from_first(make: Callable[[], bytes]) -> bytes:
         sent = np.frombuffer(message, np.uint8)
     received = multihost_utils.broadcast_one_to_all(sent).astype(np.uint8).tobytes()
     if refused:
-        raise refusal or ConfigError(received.decode())
+        raise refusal or ConfigError(received.decode("utf-8", "surrogatepass"))
     return received
 
 

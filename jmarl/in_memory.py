@@ -1,6 +1,6 @@
 """Training that writes nothing: for notebooks."""
 
-from rich.console import Console
+import sys
 
 from jmarl.config import Config
 from jmarl.cores import make_devices, worthwhile
@@ -9,11 +9,13 @@ from jmarl.interruption import Interruption
 from jmarl.recording import Unrecorded
 from jmarl.runner import Outcome, Runner, Start
 from jmarl.screen import Screen
+from jmarl.terminal import make_console
 
 
-def train(config: Config, console: Console | None = None) -> Outcome:
-    """`console`: where progress is shown, if anywhere."""
+def train(config: Config) -> Outcome:
+    """Shows progress on standard output, unless `config.quiet`. Signals stay the caller's, jax's
+    configuration too: programs are cached only if the caller has set up a cache."""
     config.check()
     make_devices(worthwhile(config, config.seeds))
-    with Screen(console or Console(), config.num_updates, quiet=console is None) as screen:
+    with Screen(make_console(sys.stdout), config.num_updates, config.quiet) as screen:
         return Runner(config, make_crew(config), Start(), Unrecorded(), screen).run(Interruption())

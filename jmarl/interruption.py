@@ -2,11 +2,14 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 
 
 class Interruption:
-    """Remembers the first SIGINT or SIGTERM; a second one is no longer held back."""
+    """Remembers the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM is no longer held
+    back; a second SIGHUP is ignored, because a terminal that closes may send several. Under `nohup`
+    all of them are."""
 
     signal: int | None = None
 
@@ -18,11 +21,14 @@ class Interruption:
             del frame
             self.signal = number
             for watched, handler in before.items():
-                signal.signal(watched, handler)
+                again = signal.SIG_IGN if watched == signal.SIGHUP else handler
+                signal.signal(watched, again)
 
-        with contextlib.suppress(ValueError):  # only the main thread may watch
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, remember)
+        if threading.current_thread() is threading.main_thread():  # others may not watch
+            for watched in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if watched == signal.SIGHUP and signal.getsignal(watched) == signal.SIG_IGN:
+                    continue  # as `nohup` leaves it
+                before[watched] = signal.signal(watched, remember)
         try:
             yield
         finally:

@@ -22,7 +22,9 @@ class Log:
         self._wandb = _wandb(run_dir, config) if config.wandb else None
         for name in (METRICS, EVALS):
             keep_lines_until(run_dir / name, update)
-        self._files = {name: (run_dir / name).open("a") for name in (METRICS, EVALS)}
+        self._files = {
+            name: (run_dir / name).open("a", encoding="utf-8") for name in (METRICS, EVALS)
+        }
         self._run_dir, self._curves = run_dir, config.tensorboard
 
     def metrics(self, entry: dict[str, Any]) -> None:
@@ -68,7 +70,8 @@ def as_json(entry: dict[str, Any]) -> str:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Whole lines only: the last may be torn."""
     found = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in text.splitlines():
         try:
             found.append(json.loads(line))
         except ValueError:

@@ -9,7 +9,11 @@ from typing import Any
 
 def filled(template: str, title: str, data: Any) -> str:
     """The page `templates/<template>` with its title and its data."""
-    text = importlib.resources.files("jmarl").joinpath("templates", template).read_text()
+    text = (
+        importlib.resources.files("jmarl")
+        .joinpath("templates", template)
+        .read_text(encoding="utf-8")
+    )
     places = {"title": html.escape(title), "data": embedded(data)}
     # in one pass, so that nothing filled in is taken for a place to fill
     return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], text)

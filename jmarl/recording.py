@@ -21,6 +21,7 @@ from jmarl.population import Population
 from jmarl.runner import Entry, Outcome, Runner, Selection, Sink, Start
 from jmarl.screen import Screen
 from jmarl.types import State
+from jmarl.user_dirs import cache_compiled_programs
 
 
 class Record(Sink, Protocol):
@@ -82,6 +83,8 @@ def run_recorded(
                 f"{config.more(2 * start.update)}."
             )
         record.open(start)
+        if config.compilation_cache:
+            cache_compiled_programs()
         interruption, quiet = Interruption(), config.quiet or not hosts.first()
         with Screen(console, config.num_updates, quiet) as screen, interruption.watched():
             if start.update:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from rich.console import Console
 
-from jmarl.cli import read_run_command, refusals
+from jmarl.cli import command, read_run_command
 from jmarl.errors import ConfigError
+from jmarl.terminal import working
 
 GIF, PAGE = Path("RUN/replay.gif"), Path("RUN/replay.html")
 
@@ -71,16 +71,15 @@ def _drawn(replay: Any, run: Path, options: Options) -> dict[Path, bytes]:
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
     without = {"--no-gif": ["--gif", "None"], "--no-html": ["--html", "None"]}
     given = [part for word in sys.argv[1:] for part in without.get(word, [word])]
-    with refusals(errors):
+    with command() as (console, _):
         run, options = read_run_command(Options, "python -m jmarl.render RUN", given)
-        with console.status(f"playing {options.episodes} episodes …"):
+        with working(console, f"playing {options.episodes} episodes …"):
             written = render(run, options)
-    for path in written:
-        size = f"{path.stat().st_size / 1e3:.0f} kB"
-        console.print(f"{path} ({size})", markup=False, highlight=False, soft_wrap=True)
+        for path in written:
+            size = f"{path.stat().st_size / 1e3:.0f} kB"
+            console.print(f"{path} ({size})", markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from rich.console import Console
-from rich.text import Text
 
-from jmarl.cli import read_runs_command, refusals
+from jmarl.cli import command, read_runs_command
 from jmarl.errors import ConfigError
 from jmarl.report_data import Run, find_runs, read_run, told_path
 from jmarl.report_groups import World, compared
+from jmarl.terminal import working
+from jmarl.user_dirs import give_matplotlib_a_directory
 
 PAGE = Path("RUN/report.html")
 EVERYWHERE = Path("report.html")
@@ -53,6 +52,7 @@ def report(given: Sequence[Path], options: Options, tell: Callable[[str], None])
     folders: dict[Literal["png", "svg"], Path | None] = {"png": options.png, "svg": options.svg}
     for kind, folder in folders.items():
         if folder is not None:
+            give_matplotlib_a_directory()
             from jmarl.report_figures import write_figures
 
             written += write_figures(folder, kind, worlds, options.against, tell)
@@ -94,18 +94,16 @@ def _write_page(
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
     without = {"--no-html": ["--html", "None"], "--no-replays": ["--replays", "0"]}
     given = [part for word in sys.argv[1:] for part in without.get(word, [word])]
-    with refusals(errors):
+    with command() as (console, _):
         runs, options = read_runs_command(Options, "python -m jmarl.report RUN …", given)
-        with console.status("reading …") as status:
-            written = report(runs, options, lambda text: status.update(Text(text)))
-    for path in written:
-        size = f"{path.stat().st_size / 1e3:.0f} kB"
-        told = f"{told_path(path)} ({size})"
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        with working(console, "reading …") as tell:
+            written = report(runs, options, tell)
+        for path in written:
+            size = f"{path.stat().st_size / 1e3:.0f} kB"
+            told = f"{told_path(path)} ({size})"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def number(value: Any) -> float | None:
 def _state(path: Path) -> str:
     """From its summary, which is written last."""
     try:
-        summary = json.loads((path / SUMMARY).read_text(errors="replace"))
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8", errors="replace"))
         if "failed" in summary:
             return f"failed: {summary['failed']}"
         after = f"stopped after update {summary['updates']}"

@@ -10,12 +10,13 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jmarl.config import Config, to_yaml
 from jmarl.errors import ConfigError
+from jmarl.wording import command_line
 
 PACKAGES = ("jmarl", "jax", "jaxlib", "flax", "optax", "distrax", "orbax-checkpoint", "numpy")
 
@@ -23,23 +24,64 @@ PACKAGES = ("jmarl", "jax", "jaxlib", "flax", "optax", "distrax", "orbax-checkpo
 def create(config: Config) -> Path:
     """A new directory with the resolved configuration. A name given and in use is refused; one
     chosen here is numbered."""
-    if config.run_dir is not None:
-        if config.run_dir.exists():
-            raise ConfigError(
-                f"run_dir={str(config.run_dir)!r} exists; choose another name, or continue it "
-                f"with --resume {config.run_dir}."
-            )
-        path = config.run_dir
-    else:
-        stem = re.sub(r"[^\w.-]+", "-", f"{config.algorithm}-{config.env}-{config.seed}")
-        path = free_name(Path("runs") / stem)
+    name = f"{config.algorithm}-{config.env}-{config.seed}"
+    return make("run", config.run_dir, name, {"config.yaml": to_yaml(config)})
+
+
+def make(kind: str, given: Path | None, name: str, files: Mapping[str, str]) -> Path:
+    """A new directory for a run or a sweep: `given`, or `runs/name`, numbered if that exists. It
+    gets the files and what they were made with."""
+    path = given or Path("runs") / re.sub(r"[^\w.-]+", "-", name)
+    check_readable(path)
     try:
-        path.mkdir(parents=True)
-        replace_text(path / "config.yaml", to_yaml(config))
-        replace_text(path / "versions.json", json.dumps(versions(), indent=1))
+        path = _make_new(path) if given else _make_numbered(path)
+        made_with = {"versions.json": json.dumps(versions(), indent=1)}
+        for file, text in (dict(files) | made_with).items():
+            replace_text(path / file, text)
+    except FileExistsError as error:
+        if given is None or Path(error.filename) != path:
+            raise _cannot_be_made(kind, path, error) from None
+        raise ConfigError(
+            f"{kind}_dir={str(path)!r} exists; choose another name, or continue it with "
+            f"{command_line('--resume', path)}."
+        ) from None
     except OSError as error:
-        raise ConfigError(f"run directory {str(path)!r} cannot be made: {error}.") from None
+        raise _cannot_be_made(kind, path, error) from None
     return path
+
+
+def _cannot_be_made(kind: str, path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{kind} directory {str(path)!r} cannot be made: {error}.")
+
+
+def _make_new(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def _make_numbered(path: Path) -> Path:
+    """Several processes may look for a name at once. Only one of them can make each directory; the
+    others go on to the next number."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count():
+        numbered = path.with_name(f"{path.name}-{number}") if number else path
+        with contextlib.suppress(FileExistsError):
+            return _make_new(numbered)
+    raise AssertionError  # the numbers have no end
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a path that Python can only pass on as bytes: checkpoints are written by a library
+    that takes text."""
+    whole = os.path.abspath(path)
+    try:
+        whole.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"directory {whole!r} cannot be used: its name is not {sys.getfilesystemencoding()}, "
+            "the encoding of this locale. Set PYTHONUTF8=1, or choose a directory with another "
+            "name."
+        ) from None
 
 
 def keep_resumed(path: Path, config: Config) -> None:
@@ -49,17 +91,12 @@ def keep_resumed(path: Path, config: Config) -> None:
         replace_text(path / "config.yaml", to_yaml(kept))
 
 
-def free_name(path: Path) -> Path:
-    """`path`, numbered if that exists."""
-    names = (path.with_name(f"{path.name}-{n}") for n in itertools.count(1))
-    return next(name for name in itertools.chain([path], names) if not name.exists())
-
-
 @contextlib.contextmanager
 def claimed(path: Path) -> Iterator[None]:
     """Only one process at a time writes to a run. The claim ends with the process, however."""
+    check_readable(path)
     try:
-        handle = (path / ".lock").open("w")
+        handle = (path / ".lock").open("w", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"run directory {str(path)!r} cannot be written: {error}.") from None
     with handle:
@@ -73,7 +110,7 @@ def claimed(path: Path) -> Iterator[None]:
 def replace_text(path: Path, text: str) -> None:
     """All or nothing, whenever the power fails."""
     beside = path.with_name(f".{path.name}.new")
-    with beside.open("w") as file:
+    with beside.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -85,7 +122,8 @@ def keep_lines_until(path: Path, update: int) -> None:
     with it."""
     if not path.exists():
         return
-    kept = [line for line in path.read_text().splitlines() if _update_of(line) <= update]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    kept = [line for line in lines if _update_of(line) <= update]
     replace_text(path, "".join(line + "\n" for line in kept))
 
 
@@ -98,11 +136,6 @@ def _update_of(line: str) -> float:
 
 def versions() -> dict[str, Any]:
     """What the run was made with."""
-    git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        commit = ""
     found = {}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -111,6 +144,28 @@ def versions() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "command": sys.argv,
-        "commit": commit or None,
+        "commit": own_commit(),
         "packages": found,
     }
+
+
+def own_commit() -> str | None:
+    """The commit of jmarl's own checkout. None if jmarl does not run from one: a repository that
+    merely encloses the installed package does not count."""
+    root = Path(__file__).resolve().parent.parent
+    found = _git(root, "rev-parse", "--show-toplevel", "HEAD").splitlines()
+    if len(found) != 2 or Path(found[0]) != root:
+        return None
+    return found[1] if _git(root, "ls-files", "jmarl/__init__.py") else None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git prints; nothing if it fails. A repository that the environment names, as it does in
+    hooks, is not asked."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, check=True, env=env)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return os.fsdecode(done.stdout).strip()

@@ -2,9 +2,7 @@
 or many members of a crew: every figure is taken for each."""
 
 import math
-import os
 import time
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -70,13 +68,6 @@ class Outcome(NamedTuple):
     failed: dict[int, str]  # member → what was not finite
 
 
-def cache_compiled_programs() -> None:
-    """Keep what XLA compiles in the user's cache directory, for the next run."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    jax.config.update("jax_compilation_cache_dir", str(home / "jmarl" / "xla"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
 class Runner:
     """One crew to the end of its budget."""
 
@@ -101,8 +92,6 @@ class Runner:
     def run(self, interruption: Interruption) -> Outcome:
         """To the end of the budget, or of the chunk in which a signal came."""
         config, crew, start = self.config, self.crew, self.start
-        if config.compilation_cache:
-            cache_compiled_programs()
         compiling = time.perf_counter()
         crew.compile()
         compiled = {"charts/compile_s": time.perf_counter() - compiling}

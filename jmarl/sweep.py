@@ -1,19 +1,19 @@
 """python -m jmarl.sweep [SWEEP.yaml] [--option value …]: search over hyperparameters × seeds."""
 
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 from rich.console import Console
 
-from jmarl.cli import read_options, refusals
+from jmarl.cli import command, read_options
 from jmarl.errors import ConfigError
 from jmarl.sweep_config import SAVED, SweepConfig, SweepOptions, build, outline, read_sweep
 from jmarl.sweep_names import flat
 from jmarl.sweep_plan import Plan, plan
 from jmarl.sweep_values import typed_base, typed_grid, typed_random
+from jmarl.wording import command_line
 
 PROG = "python -m jmarl.sweep [SWEEP.yaml]"
 WRITTEN = ("preset", "base", "grid", "random")  # other than in the file, or merged with it
@@ -87,15 +87,14 @@ def _resumed(typed: dict[str, Any], shown: CommandLine, from_file: bool) -> Swee
     changed.pop("resume", None)
     if from_file or set(changed) - set(CHANGEABLE):
         raise ConfigError(
-            f"--resume {path} goes on as the sweep began; only {', '.join(CHANGEABLE)} can change."
+            f"{command_line('--resume', path)} goes on as the sweep began; only "
+            f"{', '.join(CHANGEABLE)} can change."
         )
     return build({**read_sweep(path / SAVED), **changed, "resume": path})
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
-    with refusals(errors):
+    with command() as (console, errors):
         sweep = parse(sys.argv[1:])
         members = plan(sweep)
         # only now: --help and refusals need no networks
@@ -108,8 +107,8 @@ def main() -> None:
             finished = run_sweep(sweep, members, console)
             if hosts.first():
                 _conclude(sweep, members, finished, console)
-    if finished.stopped_by is not None:
-        raise SystemExit(128 + finished.stopped_by)
+        if finished.stopped_by is not None:
+            raise SystemExit(128 + finished.stopped_by)
 
 
 def _conclude(sweep: SweepConfig, members: Plan, finished: Any, console: Console) -> None:
@@ -121,17 +120,21 @@ def _conclude(sweep: SweepConfig, members: Plan, finished: Any, console: Console
     path: Path = finished.path
     if finished.stopped_by is not None:
         say("stopped; what was learned is saved.")
-        say(f"go on: python -m jmarl.sweep --resume {path}")
+        say(f"go on: {command_line('python', '-m', 'jmarl.sweep', '--resume', path)}")
         return
     ranking = write_results(path, members)
     if sweep.plots:
+        from jmarl.user_dirs import give_matplotlib_a_directory
+
+        give_matplotlib_a_directory()
         from jmarl.sweep_plots import write_plots
 
         write_plots(path, members, ranking)
     show(ranking, console)
     say(f"sweep: {path}")
     if ranking.best is not None:
-        say(f"the best again: python -m jmarl.train {path / 'best.yaml'}")
+        again = command_line("python", "-m", "jmarl.train", path / "best.yaml")
+        say(f"the best again: {again}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from jmarl.logs import EVALS, read_lines
 from jmarl.run_dir import replace_text, versions
 from jmarl.stats import bootstrap_interval, iqm
 from jmarl.sweep_plan import Member, Plan
-from jmarl.wording import shown, told
+from jmarl.wording import command_line, shown, told
 
 SHOWN = 10  # rows of the table on the screen
 
@@ -106,7 +106,7 @@ def _as_trained(ranking: Ranking, path: Path) -> Ranked:
     mine = [one for one in ranking.members if one.member.setting == best.setting]
     first = max(mine, key=lambda one: (one.steps, -math.inf if one.failed else one.score))
     file = path / member_name(first.member.index, len(ranking.members)) / "summary.json"
-    ended = json.loads(file.read_text())["hyper"] if file.exists() else {}
+    ended = json.loads(file.read_text(encoding="utf-8"))["hyper"] if file.exists() else {}
     began = best.config.ppo
     changed = {
         name: value
@@ -206,8 +206,8 @@ def _figures(ranking: Ranking) -> dict[str, Any]:
             for metric, value in figures.items()
             if math.isfinite(value)
         ]
-    made = versions()
-    meta = {"commit": made["commit"], "command": " ".join(sys.argv), "versions": made["packages"]}
+    made, typed = versions(), command_line(*sys.argv)
+    meta = {"commit": made["commit"], "command": typed, "versions": made["packages"]}
     settings = [
         {"setting": one.setting, "rank": one.rank, "settings": one.settings, "failed": one.failed}
         for one in ranking.settings

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,20 +118,6 @@ def _selection(sweep: SweepConfig, config: Config, where: Path) -> Selection | N
 def _create(sweep: SweepConfig, plan: Plan) -> Path:
     """A new directory with the resolved sweep. A name given and in use is refused; one chosen here
     is numbered."""
-    path = sweep.sweep_dir
-    if path is not None and path.exists():
-        raise ConfigError(
-            f"sweep_dir={str(path)!r} exists; choose another name, or continue it with "
-            f"--resume {path}."
-        )
-    if path is None:
-        config = plan.groups[0].config
-        stem = re.sub(r"[^\w.-]+", "-", f"sweep-{config.algorithm}-{config.env}")
-        path = run_dir.free_name(Path("runs") / stem)
-    try:
-        path.mkdir(parents=True)
-        run_dir.replace_text(path / SAVED, to_yaml(sweep))
-        run_dir.replace_text(path / "versions.json", json.dumps(run_dir.versions(), indent=1))
-    except OSError as error:
-        raise ConfigError(f"sweep directory {str(path)!r} cannot be made: {error}.") from None
-    return path
+    config = plan.groups[0].config
+    name = f"sweep-{config.algorithm}-{config.env}"
+    return run_dir.make("sweep", sweep.sweep_dir, name, {SAVED: to_yaml(sweep)})

@@ -52,7 +52,7 @@ class Pbt:
         if not hosts.first():
             return
         keep_lines_until(self.lines, update - 1)  # a resumed sweep may decide it again
-        with self.lines.open("a") as file:
+        with self.lines.open("a", encoding="utf-8") as file:
             for place in np.flatnonzero(source != np.arange(len(source))):
                 line = {
                     "update": update,

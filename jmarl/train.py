@@ -5,15 +5,15 @@ From Python, `jmarl.train(config)` trains in memory.
 
 import sys
 import types
-import warnings
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from jmarl.cli import read_options, refusals
-from jmarl.config import Config, build, read_preset
+from jmarl.cli import command, read_options
+from jmarl.config import Config, build, merged, read_preset
 from jmarl.errors import ConfigError
+from jmarl.wording import command_line
 
 
 def parse(arguments: list[str]) -> Config:
@@ -22,13 +22,19 @@ def parse(arguments: list[str]) -> Config:
     preset = {}
     if given and not given[0].startswith("-"):
         preset = read_preset(Path(given.pop(0)))
-    if resume := _typed("--resume", given):
+    if (resume := _typed("--resume", given)) is not None:
         from jmarl.saved_run import resumed_values
 
+        asked = command_line("--resume", resume)
         if preset:
-            raise ConfigError(f"--resume {resume} goes on with its own preset; give no other.")
+            raise ConfigError(f"{asked} goes on with its own preset; give no other.")
+        if (run_dir := _typed("--run-dir", given)) is not None:
+            raise ConfigError(
+                f"run_dir={run_dir!r} cannot go with {asked}: a resumed run stays in its "
+                "directory. Leave --run-dir out, or copy the run first."
+            )
         preset = resumed_values(Path(resume))
-    if algorithm := _typed("--algorithm", given):
+    if (algorithm := _typed("--algorithm", given)) is not None:
         preset = {**preset, "algorithm": algorithm}  # its own defaults are then the ones shown
     prog = "python -m jmarl.train [PRESET.yaml]"
     config = build(read_options(build(preset), prog, given))
@@ -40,18 +46,18 @@ def parse(arguments: list[str]) -> Config:
 
 
 def _typed(option: str, arguments: list[str]) -> str | None:
-    """What follows an option on the command line, before the line is read as a whole."""
+    """What follows an option on the command line, before the line is read as a whole. The last
+    one counts, and `_` is as good as `-`, as tyro has it."""
+    found = None
     for i, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
-        if name == option:
-            return value if equals else next(iter(arguments[i + 1 :]), None)
-    return None
+        if name.replace("_", "-") == option:
+            found = value if equals else next(iter(arguments[i + 1 :]), None)
+    return found
 
 
 def main() -> None:
-    console, errors = Console(), Console(stderr=True, soft_wrap=True)
-    warnings.showwarning = lambda message, *_: errors.print(str(message), markup=False)
-    with refusals(errors):
+    with command() as (console, errors):
         config = parse(sys.argv[1:])
         # only now: --help and refusals need no networks
         from jmarl import cores, hosts
@@ -62,17 +68,18 @@ def main() -> None:
             finished = run(config, console)
             if hosts.first():
                 _tell(config, finished.outcome, finished.path, console)
-    if finished.outcome.stopped_by is not None:
-        raise SystemExit(128 + finished.outcome.stopped_by)
+        if finished.outcome.stopped_by is not None:
+            raise SystemExit(128 + finished.outcome.stopped_by)
 
 
 def _tell(config: Config, outcome: Any, path: Path, console: Console) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
+    again = command_line("python", "-m", "jmarl.train", "--resume", path)
     if outcome.stopped_by is not None:
         say(f"stopped after update {outcome.update}; what was learned is saved.")
-        say(f"go on: python -m jmarl.train --resume {path}")
+        say(f"go on: {again}")
         return
     told = [entry for entry in outcome.evaluations if "absolute" not in entry]
     first, last = (_mean_return(told, update) for update in (told[0]["update"], outcome.update))
@@ -91,7 +98,7 @@ def _tell(config: Config, outcome: Any, path: Path, console: Console) -> None:
             f"best parameters of each seed: {best['return_mean']:.1f} on average, IQM "
             f"{best['return_iqm']:.1f} ({low:.1f} … {high:.1f})"
         )
-    say(f"more: python -m jmarl.train --resume {path} {config.more(2 * outcome.update)}")
+    say(f"more: {again} {config.more(2 * outcome.update)}")
 
 
 def _mean_return(evaluations: list[dict[str, Any]], update: int) -> float:
@@ -104,12 +111,21 @@ class _Door(types.ModuleType):
     """This module, which can also be called."""
 
     def __call__(self, config: Config | dict[str, Any] | None = None, **options: Any) -> Any:
-        """Train in memory and return the final state, metrics and evaluations."""
+        """Train in memory and return the final state, metrics and evaluations. Nothing is written,
+        and jax's configuration stays as it is. `options` go over those of `config`; with
+        `quiet=True` nothing is printed."""
         from jmarl.in_memory import train
 
-        if isinstance(config, Config):
+        for name in ("run_dir", "resume", "wandb"):
+            if options.get(name):
+                raise ConfigError(
+                    f"{name}={str(options[name])!r} is an option of `python -m jmarl.train`; "
+                    "jmarl.train() writes nothing."
+                )
+        if isinstance(config, Config) and not options:
             return train(config)
-        return train(build({**(config or {}), **options}))
+        given = config.model_dump() if isinstance(config, Config) else dict(config or {})
+        return train(build(merged(given, options)))
 
 
 sys.modules[__name__].__class__ = _Door

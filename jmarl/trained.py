@@ -16,6 +16,7 @@ from jmarl.members import Parameters
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group
 from jmarl.rollout import act_all, noise_of
+from jmarl.run_dir import check_readable
 from jmarl.trainer import Trainer
 from jmarl.types import Perception
 
@@ -117,6 +118,7 @@ def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
                 f"{str(members[0])!r}."
             )
         raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
+    check_readable(path)
     check_choice("which", which, get_args(Which))
     config = build(read_preset(path / "config.yaml"))
     if config.seeds > 1:

@@ -1,5 +1,6 @@
 """Options and their values, as one reads them."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,11 @@ from typing import Any
 def told(settings: Mapping[str, Any]) -> str:
     """Settings as one reads them: `ppo.lr=0.0003, ppo.gamma=0.9`."""
     return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
+
+
+def command_line(*words: Any) -> str:
+    """Words that can be copied into a shell, whatever characters a path has."""
+    return shlex.join(map(str, words))
 
 
 def shown(value: Any) -> str:

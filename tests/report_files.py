@@ -54,13 +54,13 @@ def measured(update, **more):
 
 
 def write_lines(path, lines, torn=""):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + torn)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + torn, encoding="utf-8")
 
 
 def write_run(path, config, returns=(), updates=10, absolute=None, finished=True, torn=""):
     """`returns`: greedy, of evaluations that lie equally far apart."""
     path.mkdir(parents=True)
-    (path / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    (path / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     every = updates / max(1, len(returns) - 1)
     lines = [evaluated(round(i * every), value) for i, value in enumerate(returns)]
     if absolute is not None:
@@ -70,5 +70,5 @@ def write_run(path, config, returns=(), updates=10, absolute=None, finished=True
     write_lines(path / "metrics.jsonl", [measured(i) for i in range(1, updates + 1)], torn)
     if finished:
         summary = {"finished": True, "updates": updates}
-        (path / "summary.json").write_text(json.dumps(summary))
+        (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     return path

@@ -31,7 +31,9 @@ def write_member(path, index, total, returns, every=1):
     ]
     if lines:
         lines.append({**lines[-1], "absolute": True, "eval/return_mean": 1e9})
-    (folder / "evals.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "evals.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
 
 
 def write_sweep(path, made, returns, every=1):

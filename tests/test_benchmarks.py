@@ -35,7 +35,7 @@ def test_every_subject_has_a_rate_and_every_program_a_compile_time(rows):
 
 def test_figures_are_written_in_the_one_form(rows, tmp_path):
     report.write(tmp_path / "x.json", rows)
-    written = json.loads((tmp_path / "x.json").read_text())
+    written = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
     assert set(written) == {"rows", "meta"}
     assert set(written["rows"][0]) == {"case", "subject", "metric", "value"}
     assert {"commit", "command", "versions", "cores"} <= set(written["meta"])
@@ -58,7 +58,7 @@ def test_interleaved_takes_turns_after_a_warm_up():
 @pytest.mark.parametrize("arguments", [["--quik"], ["--json"]])
 def test_a_mistyped_option_is_refused_in_one_line(arguments):
     command = [sys.executable, "-m", "benchmarks.envs", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=120)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert arguments[0] in done.stderr

@@ -28,7 +28,7 @@ def test_the_written_configuration_gives_the_same_one_back():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_presets_are_valid_and_every_key_is_explained(path):
     build(read_preset(path))
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             assert "#" in line, f"{line!r} has no comment"
 
@@ -80,7 +80,7 @@ def test_refusals_name_the_key_and_the_value(values, words):
 )
 def test_presets_that_are_none(text, words, tmp_path):
     path = tmp_path / "x.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=words):
         read_preset(path)
 

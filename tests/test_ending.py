@@ -40,7 +40,7 @@ def test_a_picture_that_fails_costs_nothing_else(tmp_path):
     lines = [line for line in said.getvalue().splitlines() if "no picture" in line]
     assert len(lines) == 1
     assert "all else is saved" in lines[0]
-    assert json.loads((path / "summary.json").read_text())["updates"] == 3
+    assert json.loads((path / "summary.json").read_text(encoding="utf-8"))["updates"] == 3
 
 
 def test_other_worlds_have_no_picture(tmp_path):

@@ -31,7 +31,7 @@ def test_every_seed_has_its_own_figures(seeds):
         own = path / f"seed_{seed}"
         assert [line["update"] for line in told(own, "metrics.jsonl")] == list(range(1, 7))
         assert [line["update"] for line in told(own, "evals.jsonl")] == [0, 2, 4, 6, 6]
-        summary = json.loads((own / "summary.json").read_text())
+        summary = json.loads((own / "summary.json").read_text(encoding="utf-8"))
         assert summary["seed"] == seed
         assert summary["finished"]
     assert outcome.state.update.tolist() == [6, 6, 6]
@@ -57,10 +57,10 @@ def test_the_whole_says_how_seeds_lie(seeds):
     np.testing.assert_allclose(overall["eval/return_mean"], np.mean(returns))
     np.testing.assert_allclose(overall["members/return_best"], max(returns))
     assert overall["members/return_iqm_low"] <= overall["members/return_iqm"]
-    summary = json.loads((path / "summary.json").read_text())
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     np.testing.assert_allclose(summary["evaluation"]["return_mean"], np.mean(returns))
     assert summary["evaluation"]["seeds"] == 3
-    tree = json.loads((path / "marl_eval.json").read_text())
+    tree = json.loads((path / "marl_eval.json").read_text(encoding="utf-8"))
     assert set(tree["mpe"]["simple_spread"]["ippo"]) == {"seed_4", "seed_5", "seed_6"}
 
 
@@ -106,7 +106,7 @@ def test_a_member_that_fails_does_not_stop_the_others(tmp_path):
     outcome = run_group(config, crew, tmp_path / "run", places, Console(quiet=True))
     assert set(outcome.failed) == {1}
     assert "is nan" in outcome.failed[1] or "is inf" in outcome.failed[1]
-    good, bad = (json.loads((p.path / "summary.json").read_text()) for p in places)
+    good, bad = (json.loads((p.path / "summary.json").read_text(encoding="utf-8")) for p in places)
     assert "failed" not in good
     assert bad["failed"] == outcome.failed[1]
     assert np.isfinite(good["absolute"]["absolute/return_mean"])

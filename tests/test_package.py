@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def run(*command: str, timeout: int = 300) -> subprocess.CompletedProcess:
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=timeout, cwd=ROOT)
 
 
 def test_import_brings_none_of_the_heavy_packages():
@@ -32,7 +32,7 @@ def test_pure_modules_neither_print_nor_open_nor_jit():
     effects = (r"\bprint\(", r"\bopen\(", r"import time\b", r"jax\.jit", r"callback")
     files = (r"\.(read|write)_(text|bytes)\(", r"\.(mkdir|iterdir|glob)\(")
     for module in [*(ROOT / "jmarl" / "envs").rglob("*.py"), *modules]:
-        source = module.read_text()
+        source = module.read_text(encoding="utf-8")
         for effect in (*effects, *files):
             assert not re.search(effect, source), f"{effect} in {module}"
 

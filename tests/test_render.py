@@ -45,7 +45,7 @@ def test_a_run_is_rendered_into_its_own_directory(command, run):
     assert picture.n_frames == FRAMES
     assert picture.info["duration"] == 120  # GIF counts hundredths of a second
     assert (run / "replay.gif").stat().st_size < 1_000_000
-    page = (run / "replay.html").read_text()
+    page = (run / "replay.html").read_text(encoding="utf-8")
     assert "mpe/simple_spread" in page
     assert "&lt;img src=x" in page
     assert "<img" not in page
@@ -61,7 +61,7 @@ def test_options_choose_what_goes_where(command, run, tmp_path):
     assert first.info["duration"] == 50
     assert both.n_frames == FRAMES
     assert both.width > first.width
-    assert "latest checkpoint, actions drawn" in site.read_text()
+    assert "latest checkpoint, actions drawn" in site.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_refusals_are_one_sentence(command, run, arguments, words):
 
 
 def test_runs_that_cannot_be_shown_say_why(command, run, tmp_path):
-    config = (run / "config.yaml").read_text()
+    config = (run / "config.yaml").read_text(encoding="utf-8")
     kinds = {
         "begun": config,
         "seeds": config.replace("seeds: 1", "seeds: 2"),
@@ -91,11 +91,11 @@ def test_runs_that_cannot_be_shown_say_why(command, run, tmp_path):
     }
     for name, text in kinds.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(text)
+        (tmp_path / name / "config.yaml").write_text(text, encoding="utf-8")
     member = tmp_path / "sweep" / "member_000"
     member.mkdir(parents=True)
-    (member / "member.json").write_text('{"group": "../group_0", "member": 0}')
-    (member / "config.yaml").write_text(config)
+    (member / "member.json").write_text('{"group": "../group_0", "member": 0}', encoding="utf-8")
+    (member / "config.yaml").write_text(config, encoding="utf-8")
     for name, words in (
         ("begun", "no checkpoints yet"),
         ("seeds", "choose one of them, such as"),

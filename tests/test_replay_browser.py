@@ -59,7 +59,7 @@ def opened(open_page, tmp_path):
 
     def opened(replay, title="a run", about="how it was played", **options):
         path = tmp_path / "replay.html"
-        path.write_text(page(replay, title, about))
+        path.write_text(page(replay, title, about), encoding="utf-8")
         return open_page(path, **STILL | options)
 
     return opened
@@ -265,7 +265,10 @@ def test_hostile_names_are_only_shown(opened, spread):
 def test_it_plays_within_another_page(open_page, tmp_path, spread):
     inner = html.escape(page(spread, HOSTILE, ""))
     outer = tmp_path / "report.html"
-    outer.write_text(f'<!doctype html><iframe width="700" height="900" srcdoc="{inner}"></iframe>')
+    outer.write_text(
+        f'<!doctype html><iframe width="700" height="900" srcdoc="{inner}"></iframe>',
+        encoding="utf-8",
+    )
     inside = open_page(outer, **STILL).frame_locator("iframe")
     inside.locator("#next").click()
     assert inside.locator("#now").inner_text() == f"Step 1 of {STEPS}"

@@ -40,7 +40,7 @@ def test_the_command_as_a_user_types_it(runs, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
@@ -49,7 +49,7 @@ def test_the_command_as_a_user_types_it(runs, tmp_path):
     assert " kB)" in done.stdout
     assert done.stdout.strip().endswith("[]")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<title>a0, b</title>" in page
 
 
@@ -66,7 +66,7 @@ def test_worlds_that_cannot_be_drawn_and_missing_checkpoints_are_told(command, t
     two = write_run(tmp_path / "two", config_of(env="mpe/simple_spread"), [1.0, 2.0])
     code, said = command(one, two, "--html", tmp_path / "x.html", "--replays", 2)
     assert code == 0, said
-    page = (tmp_path / "x.html").read_text()
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "probe/constant cannot be drawn" in page
     assert "two' has no checkpoints yet" in page
 
@@ -107,7 +107,7 @@ def test_a_place_that_cannot_be_written_is_named(command, runs, tmp_path):
     code, said = command(runs, "--no-replays", "--html", tmp_path / "no" / "x.html")
     assert code == 1
     assert "no/" in said
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     code, said = command(runs, "--no-html", "--png", tmp_path / "file")
     assert code == 1
     assert "file" in said
@@ -126,7 +126,7 @@ def test_figures_are_one_file_a_metric_and_not_blank(command, runs, tmp_path):
     picture = np.asarray(Image.open(tmp_path / "p" / "eval_return_mean.png").convert("RGB"))
     pixels = set(map(tuple, picture.reshape(-1, 3)))
     assert {(0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)} <= pixels  # the first two curves
-    vector = (tmp_path / "s" / "eval_return_mean.svg").read_text()
+    vector = (tmp_path / "s" / "eval_return_mean.svg").read_text(encoding="utf-8")
     assert "#0072b2" in vector
     assert "#d55e00" in vector
     assert "<b>" not in vector

@@ -28,7 +28,7 @@ def test_what_is_no_run_is_refused(tmp_path):
         find_runs([tmp_path / "nowhere"])
     with pytest.raises(ConfigError, match="is not a run"):
         find_runs([tmp_path])
-    (tmp_path / "config.yaml").write_text("a: [")
+    (tmp_path / "config.yaml").write_text("a: [", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"config.yaml' is not YAML"):
         read_run(tmp_path)
 
@@ -77,7 +77,7 @@ def test_lines_without_steps_and_strange_lines_are_passed_over(tmp_path):
 )
 def test_how_a_run_ended_is_told(tmp_path, summary, state):
     path = write_run(tmp_path / "a", CONFIG)
-    (path / "summary.json").write_text(json.dumps(summary))
+    (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     assert read_run(path).state.startswith(state)
 
 

@@ -105,7 +105,7 @@ def test_labels_name_what_differs_and_never_repeat(tmp_path):
 def test_seeds_are_called_by_their_group_and_members_by_what_was_swept(tmp_path):
     many = {"lr": 1, "gamma": 2, "a": 3, "b": 4}
     seed = write_run(tmp_path / "group" / "seed_0", config_of(), [0.0])
-    (seed / "member.json").write_text("{}")
+    (seed / "member.json").write_text("{}", encoding="utf-8")
     member = write_run(tmp_path / "sweep" / "member_000", config_of(ppo=many), [-1.0])
     (world,) = read(seed, member)
     labels = [one.label for one in world.settings]
@@ -150,9 +150,9 @@ def test_settings_of_a_sweep_are_ranked_as_the_sweep_ranks_them(tmp_path):
     write_sweep(tmp_path, made, returns)
     for member in made.members:
         folder = tmp_path / member_name(member.index, len(made.members))
-        (folder / "config.yaml").write_text(to_yaml(member.config))
+        (folder / "config.yaml").write_text(to_yaml(member.config), encoding="utf-8")
     write_results(tmp_path, made)
-    told = json.loads((tmp_path / "ranking.json").read_text())
+    told = json.loads((tmp_path / "ranking.json").read_text(encoding="utf-8"))
     cases = {f"setting/{one['setting']}": one["settings"] for one in told["settings"]}
     figures = {(row["case"], row["metric"]): row["value"] for row in told["rows"]}
     (world,) = read(*find_runs([tmp_path]))

@@ -63,7 +63,11 @@ def test_hovering_shows_what_was_written(open_page, page_path):
     assert tip.locator("b").inner_text() == "1,000 steps"
     told = tip.locator("div").all_inner_texts()
     lines = [
-        json.loads((page_path.parent / f"best{i}" / "evals.jsonl").read_text().splitlines()[-2])
+        json.loads(
+            (page_path.parent / f"best{i}" / "evals.jsonl")
+            .read_text(encoding="utf-8")
+            .splitlines()[-2]
+        )
         for i in range(3)
     ]
     expected = np.mean([line["eval/return_mean"] for line in lines])  # of three, none is cut

@@ -62,7 +62,7 @@ def test_without_a_checkpoint_it_begins_again(whole, tmp_path):
 def test_a_torn_checkpoint_and_torn_lines_are_got_over(whole, tmp_path):
     shutil.copytree(whole("ippo"), tmp_path / "x")
     metrics = tmp_path / "x" / "metrics.jsonl"
-    metrics.write_text(metrics.read_text()[:-30])
+    metrics.write_text(metrics.read_text(encoding="utf-8")[:-30])
     for file in (tmp_path / "x" / "checkpoints" / "update_6").rglob("*"):
         if file.is_file():
             file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
@@ -78,7 +78,12 @@ def test_more_budget_is_allowed_and_a_finished_run_says_so(whole, tmp_path):
         resumed(tmp_path / "x")
     outcome = resumed(tmp_path / "x", total_updates=8)
     assert [entry["update"] for entry in outcome.metrics] == [7, 8]
-    assert yaml.safe_load((tmp_path / "x" / "config.yaml").read_text())["total_updates"] == 8
+    assert (
+        yaml.safe_load((tmp_path / "x" / "config.yaml").read_text(encoding="utf-8"))[
+            "total_updates"
+        ]
+        == 8
+    )
 
 
 def test_another_network_or_world_is_refused_by_name(whole):
@@ -122,9 +127,9 @@ def test_a_missing_package_for_curves_is_named_with_its_extra(tmp_path):
 
 def test_a_refused_resume_leaves_the_configuration_as_it_was(tmp_path):
     go(configured(tmp_path / "run", total_updates=1))
-    before = (tmp_path / "run" / "config.yaml").read_text()
+    before = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="has done its 1 updates"):
         resumed(tmp_path / "run", eval_episodes=9)
     with run_dir.claimed(tmp_path / "run"), pytest.raises(ConfigError, match="another process"):
         resumed(tmp_path / "run", total_updates=2)
-    assert (tmp_path / "run" / "config.yaml").read_text() == before
+    assert (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8") == before

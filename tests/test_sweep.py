@@ -14,7 +14,7 @@ from jmarl.sweep import CommandLine, main
 
 def test_a_refusal_is_one_message_and_leaves_nothing_behind(tmp_path):
     command = [sys.executable, "-m", "jmarl.sweep", "--grid", "gamma=0.5,3"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, timeout=100)
     assert done.returncode == 2
     assert done.stderr.startswith("with ppo.gamma=3: ppo.gamma=3 is refused")
     assert len(done.stderr.splitlines()) == 1

@@ -33,9 +33,9 @@ seeds: 4
 def sweep_file(tmp_path):
     (tmp_path / "presets").mkdir()
     preset = "algorithm: mappo\nrun_dir: elsewhere\nppo: {epochs: 9, num_minibatches: 2}\n"
-    (tmp_path / "presets" / "spread.yaml").write_text(preset)
+    (tmp_path / "presets" / "spread.yaml").write_text(preset, encoding="utf-8")
     path = tmp_path / "sweep.yaml"
-    path.write_text(FILE)
+    path.write_text(FILE, encoding="utf-8")
     return path
 
 
@@ -92,7 +92,7 @@ def test_a_resumed_sweep_goes_on_as_it_began(sweep_file, tmp_path):
     sweep = parse([str(sweep_file)])
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "sweep.yaml").write_text(to_yaml(sweep))
+    (folder / "sweep.yaml").write_text(to_yaml(sweep), encoding="utf-8")
     resumed = parse(["--resume", str(folder), "--quiet"])
     assert resumed == sweep.model_copy(update={"resume": folder, "quiet": True})
     with pytest.raises(ConfigError, match="only quiet, plots, devices, hosts can change"):
@@ -218,6 +218,6 @@ def test_wild_sweeps_are_built_or_refused_never_more(values):
 def test_any_file_is_read_or_refused_never_more(content):
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "sweep.yaml"
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
         with contextlib.suppress(ConfigError):
             parse([str(path), "--seeds", "2"])

@@ -42,7 +42,7 @@ def test_settings_are_ranked_by_the_middle_of_their_seeds(finished):
 
 def test_figures_have_the_form_of_all_figures(finished):
     path, _, ranking = finished
-    told = json.loads((path / "ranking.json").read_text())
+    told = json.loads((path / "ranking.json").read_text(encoding="utf-8"))
     assert {"commit", "command", "versions"} <= set(told["meta"])
     rows = {(row["case"], row["metric"]): row["value"] for row in told["rows"]}
     assert {row["subject"] for row in told["rows"]} == {"ippo"}
@@ -55,10 +55,10 @@ def test_figures_have_the_form_of_all_figures(finished):
 
 def test_tables_are_written_for_people_and_programs(finished):
     path, _, _ = finished
-    rows = list(csv.DictReader((path / "ranking.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((path / "ranking.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["ppo.lr"] for row in rows] == ["0.002", "0.001", "0.003"]
     assert float(rows[0]["return_iqm"]) == -3.0
-    lines = (path / "ranking.md").read_text().splitlines()
+    lines = (path / "ranking.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "| rank | ppo.lr | IQM | 95% interval | mean | seeds | steps |"
     assert lines[2].startswith("| 1 | 0.002 | -3.00 | ")
     assert lines[4].endswith("| 3 (1 failed) | 12,800 |")
@@ -86,7 +86,9 @@ def test_the_best_setting_can_be_trained_again(finished):
     best = path / "best.yaml"
     assert build(read_preset(best)) == made.members[4].config
     assert parse([str(best), "--seed", "5"]).ppo.lr == 2e-3
-    assert best.read_text().startswith("# The best of the sweep: ppo.lr=0.002. IQM of greedy")
+    assert best.read_text(encoding="utf-8").startswith(
+        "# The best of the sweep: ppo.lr=0.002. IQM of greedy"
+    )
     assert not {"run_dir", "resume"} & set(read_preset(best))
 
 
@@ -134,14 +136,14 @@ def test_failures_are_last_and_equals_in_order(tmp_path):
     ranking = write_results(tmp_path, made)
     assert [one.setting for one in ranking.settings] == [2, 3, 0, 1]
     assert math.isnan(ranking.settings[2].iqm)
-    assert "| 3 | 0.001 | failed |" in (tmp_path / "ranking.md").read_text()
-    rows = json.loads((tmp_path / "ranking.json").read_text())["rows"]
+    assert "| 3 | 0.001 | failed |" in (tmp_path / "ranking.md").read_text(encoding="utf-8")
+    rows = json.loads((tmp_path / "ranking.json").read_text(encoding="utf-8"))["rows"]
     assert [r["metric"] for r in rows if r["case"] == "setting/0"] == ["steps", "rank"]
 
 
 def test_a_sweep_that_failed_as_a_whole_has_no_best(tmp_path):
     made = planned(base=BUDGET, seeds=2)
-    (tmp_path / "best.yaml").write_text("seed: 1")
+    (tmp_path / "best.yaml").write_text("seed: 1", encoding="utf-8")
     write_member(tmp_path, 0, 2, [None])
     ranking = write_results(tmp_path, made)  # of the other there is not even a directory
     assert ranking.best is None

@@ -72,10 +72,13 @@ def test_a_dropped_member_keeps_its_best_policy(halved):
 def test_pbt_copies_and_changes(tmp_path):
     path = tmp_path / "sweep"
     _, members = swept(path, pbt=True, pbt_every=3, members_per_batch=4)
-    lines = [json.loads(line) for line in (path / "group_0" / "pbt.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (path / "group_0" / "pbt.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["update"] for line in lines] == [3, 6]
     rates = [
-        json.loads((p / "summary.json").read_text())["hyper"]["lr"]
+        json.loads((p / "summary.json").read_text(encoding="utf-8"))["hyper"]["lr"]
         for p in sorted(path.glob("member_*"))
     ]
     changed = {line["member"] for line in lines}
@@ -89,9 +92,9 @@ def test_pbt_copies_and_changes(tmp_path):
     assert chosen == pytest.approx(rates[best.setting], rel=1e-6)
     again = tmp_path / "again"
     swept(again, pbt=True, pbt_every=3, members_per_batch=4)
-    assert (again / "group_0" / "pbt.jsonl").read_text() == (
+    assert (again / "group_0" / "pbt.jsonl").read_text(encoding="utf-8") == (
         path / "group_0" / "pbt.jsonl"
-    ).read_text()
+    ).read_text(encoding="utf-8")
 
 
 def test_a_group_may_have_one_member(tmp_path):
@@ -123,7 +126,7 @@ def command(*arguments, cwd):
     line = [sys.executable, "-m", "jmarl.sweep", *arguments]
     env = os.environ | {"XDG_CACHE_HOME": str(cwd / "cache")}
     return subprocess.Popen(
-        line, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        line, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     )
 
 
@@ -131,7 +134,7 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path):
     running = command(*OPTIONS, "--sweep-dir", "mine", cwd=tmp_path)
     lines = tmp_path / "mine" / "member_000" / "metrics.jsonl"
     until = time.monotonic() + 300
-    while not (lines.exists() and lines.read_text().count("\n") > 30):
+    while not (lines.exists() and lines.read_text(encoding="utf-8").count("\n") > 30):
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -139,13 +142,13 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path):
     out, errors = running.communicate(timeout=240)
     assert running.returncode == 128 + signal.SIGTERM, errors
     assert "python -m jmarl.sweep --resume mine" in out
-    done = lines.read_text().count("\n")
+    done = lines.read_text(encoding="utf-8").count("\n")
     assert done < 400
     running = command("--resume", "mine", cwd=tmp_path)
     out, errors = running.communicate(timeout=240)
     assert running.returncode == 0, errors
     assert [line["update"] for line in told(lines.parent, "metrics.jsonl")] == list(range(1, 401))
-    ranked = json.loads((tmp_path / "mine" / "ranking.json").read_text())
+    ranked = json.loads((tmp_path / "mine" / "ranking.json").read_text(encoding="utf-8"))
     assert {row["case"] for row in ranked["rows"]} == {"setting/0", "setting/1"}
     best = build_run(read_preset(tmp_path / "mine" / "best.yaml"))
     assert best.ppo.lr in (1e-3, 1e-2)

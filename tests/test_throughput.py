@@ -119,7 +119,9 @@ def test_subjects_take_turns_in_processes_of_their_own(measured):
 
 
 def written(path, rows):
-    path.write_text(json.dumps({"rows": [row._asdict() for row in rows], "meta": {}}))
+    path.write_text(
+        json.dumps({"rows": [row._asdict() for row in rows], "meta": {}}), encoding="utf-8"
+    )
     return str(path)
 
 
@@ -129,13 +131,15 @@ def test_comparing_flags_what_became_worse(tmp_path):
     ]
     old, new = written(tmp_path / "old.json", ROWS), written(tmp_path / "new.json", slower)
     command = [sys.executable, "-m", "benchmarks.compare"]
-    done = subprocess.run([*command, old, new], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([*command, old, new], capture_output=True, encoding="utf-8", cwd=ROOT)
     assert done.returncode == 1
     assert "2 of 16 worse" in done.stdout
-    done = subprocess.run([*command, new, old], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([*command, new, old], capture_output=True, encoding="utf-8", cwd=ROOT)
     assert done.returncode == 0
     assert "0 of 16 worse" in done.stdout
-    done = subprocess.run([*command, old, "/no/such"], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [*command, old, "/no/such"], capture_output=True, encoding="utf-8", cwd=ROOT
+    )
     assert done.returncode == 1
     assert "no figures" in done.stderr
     assert "Traceback" not in done.stderr

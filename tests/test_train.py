@@ -25,7 +25,7 @@ TINY = [
 
 def train(*arguments, cwd):
     command = [sys.executable, "-m", "jmarl.train", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", cwd=cwd, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,17 @@ def test_a_run_ends_well_and_says_where_it_is(finished):
 
 def test_the_resolved_configuration_is_kept(finished):
     cwd, _ = finished
-    kept = yaml.safe_load((cwd / "mine" / "config.yaml").read_text())
+    kept = yaml.safe_load((cwd / "mine" / "config.yaml").read_text(encoding="utf-8"))
     assert kept["total_updates"] == 3
     assert kept["ppo"]["gamma"] == 0.95
 
 
 def test_metrics_are_lines_of_json(finished):
     cwd, _ = finished
-    lines = [json.loads(line) for line in (cwd / "mine" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (cwd / "mine" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["update"] for line in lines] == [2, 3]
     assert [line["steps"] for line in lines] == [40, 60]
     assert {"losses/policy_loss", "losses/value_loss", "charts/SPS"} <= set(lines[1])
@@ -59,7 +62,10 @@ def test_metrics_are_lines_of_json(finished):
 def test_evaluations_are_lines_of_json(finished):
     """Before, after, and the best parameters over ten times the episodes."""
     cwd, _ = finished
-    lines = [json.loads(line) for line in (cwd / "mine" / "evals.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (cwd / "mine" / "evals.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [line["update"] for line in lines] == [0, 3, 3]
     for line in lines[:2]:
         for play in ("eval", "eval_sampled"):
@@ -74,7 +80,7 @@ def test_evaluations_are_lines_of_json(finished):
 
 def test_evaluations_are_written_for_marl_eval(finished):
     cwd, _ = finished
-    tree = json.loads((cwd / "mine" / "marl_eval.json").read_text())
+    tree = json.loads((cwd / "mine" / "marl_eval.json").read_text(encoding="utf-8"))
     seed = tree["mpe"]["simple_spread"]["mat"]["seed_0"]
     assert list(seed) == ["step_0", "step_1", "absolute_metrics"]
     assert seed["step_1"]["step_count"] == 60
@@ -83,9 +89,9 @@ def test_evaluations_are_written_for_marl_eval(finished):
 
 def test_the_run_says_what_it_was_made_with_and_how_it_ended(finished):
     cwd, _ = finished
-    made = json.loads((cwd / "mine" / "versions.json").read_text())
+    made = json.loads((cwd / "mine" / "versions.json").read_text(encoding="utf-8"))
     assert made["packages"]["jax"] == jax.__version__
-    summary = json.loads((cwd / "mine" / "summary.json").read_text())
+    summary = json.loads((cwd / "mine" / "summary.json").read_text(encoding="utf-8"))
     assert summary["finished"]
     assert (summary["updates"], summary["steps"]) == (3, 60)
     assert list((cwd / "mine" / "tensorboard").iterdir())
@@ -103,7 +109,7 @@ def interrupted(number, cwd, cache):
     many = [a if a != "3" else "40" for a in TINY if a != "--no-compilation-cache"]
     fast = ["--algorithm", "ippo", "--log-every", "1", "--no-gif"]  # to compile
     command = [sys.executable, "-m", "jmarl.train", *many, *fast]
-    options = {"cwd": cwd, "text": True, "stdout": subprocess.PIPE}
+    options = {"cwd": cwd, "encoding": "utf-8", "stdout": subprocess.PIPE}
     options["env"] = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     with subprocess.Popen([*command, "--run-dir", "mine"], **options) as process:
         while process.poll() is None and not read_lines(cwd / "mine" / "evals.jsonl"):
@@ -132,11 +138,11 @@ def test_control_c_saves_too(finished, tmp_path):
 
 def test_another_run_is_not_overwritten(finished):
     cwd, _ = finished
-    before = (cwd / "mine" / "metrics.jsonl").read_text()
+    before = (cwd / "mine" / "metrics.jsonl").read_text(encoding="utf-8")
     again = train(*TINY, "--run-dir", "mine", cwd=cwd)
     assert again.returncode == 2
     assert "run_dir='mine' exists" in again.stderr
-    assert (cwd / "mine" / "metrics.jsonl").read_text() == before
+    assert (cwd / "mine" / "metrics.jsonl").read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize(

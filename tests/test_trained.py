@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 
 def command(module, *arguments):
     done = [sys.executable, "-m", module, *map(str, arguments)]
-    return subprocess.run(done, capture_output=True, text=True, timeout=300)
+    return subprocess.run(done, capture_output=True, encoding="utf-8", timeout=300)
 
 
 def test_a_policy_acts_on_one_world_or_many_and_remembers(run):
@@ -94,7 +94,7 @@ def test_an_exported_policy_acts_without_jmarl(run, tmp_path):
     done = command("jmarl.export", path, "--out", out)
     assert done.returncode == 0, done.stderr
     taken = [sys.executable, "-c", TAKEN, str(out)]
-    found = subprocess.run(taken, capture_output=True, text=True, timeout=300)
+    found = subprocess.run(taken, capture_output=True, encoding="utf-8", timeout=300)
     assert found.returncode == 0, found.stderr
     policy, memory = jmarl.load_policy(path), None
     obs = jnp.linspace(-1, 1, 5 * 3 * 18).reshape(5, 3, 18)
@@ -108,7 +108,7 @@ def test_evaluate_writes_figures_in_the_one_form(run, tmp_path):
     figures = tmp_path / "x.json"
     done = command("jmarl.evaluate", path, "--episodes", 8, "--world", "mpe2", "--json", figures)
     assert done.returncode == 0, done.stderr
-    written = json.loads(figures.read_text())
+    written = json.loads(figures.read_text(encoding="utf-8"))
     assert {row["case"] for row in written["rows"]} == {"greedy", "sampled"}
     assert {"return_mean", "return_iqm", "return_std", "length_mean"} <= {
         row["metric"] for row in written["rows"]

@@ -50,7 +50,7 @@ def told(path, name):
 def digest(path, update):
     """Of the whole state: parameters, optimiser, worlds, memory, statistics, keys."""
     about = path / "checkpoints" / f"update_{update}" / "about" / "metadata"
-    return json.loads(about.read_text())["digest"]
+    return json.loads(about.read_text(encoding="utf-8"))["digest"]
 
 
 def same_runs(one, other, update=6):
