@@ -23,8 +23,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 # XLA aborts a process in which a device waits 40 s for the others. A machine that sleeps, or a
 # container that starves, must not be taken for a deadlock. Seconds.
 PATIENCE: dict[str, compiler.Option] = {
-    "xla_cpu_collective_call_warn_stuck_timeout_seconds": "600",
-    "xla_cpu_collective_call_terminate_timeout_seconds": "3600",
+    "xla_cpu_collective_call_warn_stuck_timeout_seconds": "300",
+    "xla_cpu_collective_call_terminate_timeout_seconds": "900",
 }
 
 

@@ -88,9 +88,11 @@ class Crew:
         self._split(states)
         jax.block_until_ready(self.batches)
 
-    def advance(self, updates: int) -> list[list[dict[str, jax.Array]]]:
+    def advance(
+        self, updates: int, alive: Callable[[], None] = lambda: None
+    ) -> list[list[dict[str, jax.Array]]]:
         """Trains every batch. Metrics by batch and update; of a single batch the last few updates
-        are not waited for."""
+        are not waited for. `alive` is called with every update."""
         slots = self._slots()
 
         def train(i: int) -> list[dict[str, jax.Array]]:
@@ -99,6 +101,7 @@ class Crew:
             for _ in range(updates):
                 state, seen = self.programs.step(state, hyper)
                 metrics.append(seen)
+                alive()
             self.batches[i] = state
             return metrics if len(slots) == 1 else jax.block_until_ready(metrics)
 

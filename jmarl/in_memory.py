@@ -2,6 +2,8 @@
 
 import sys
 
+import jax
+
 from jmarl.config import Config
 from jmarl.cores import make_devices, worthwhile
 from jmarl.crew import make_crew
@@ -18,4 +20,6 @@ def train(config: Config) -> Outcome:
     config.check()
     make_devices(worthwhile(config, config.seeds))
     with Screen(make_console(sys.stdout), config.num_updates, config.quiet) as screen:
-        return Runner(config, make_crew(config), Start(), Unrecorded(), screen).run(Interruption())
+        crew = make_crew(config)
+        screen.note(f"devices: {len(crew.devices)} ({jax.default_backend()})")
+        return Runner(config, crew, Start(), Unrecorded(), screen).run(Interruption())

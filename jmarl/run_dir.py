@@ -18,6 +18,7 @@ from jmarl.config import Config, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.wording import command_line
 
+VERSIONS = "versions.json"
 PACKAGES = ("jmarl", "jax", "jaxlib", "flax", "optax", "distrax", "orbax-checkpoint", "numpy")
 
 
@@ -35,7 +36,7 @@ def make(kind: str, given: Path | None, name: str, files: Mapping[str, str]) -> 
     check_readable(path)
     try:
         path = _make_new(path) if given else _make_numbered(path)
-        made_with = {"versions.json": json.dumps(versions(), indent=1)}
+        made_with = {VERSIONS: json.dumps(versions(), indent=1)}
         for file, text in (dict(files) | made_with).items():
             replace_text(path / file, text)
     except FileExistsError as error:
@@ -147,6 +148,22 @@ def versions() -> dict[str, Any]:
         "commit": own_commit(),
         "packages": found,
     }
+
+
+def record_devices(path: Path, platform: str, count: int, update: int) -> None:
+    """Add to `versions.json` on how many devices a run trains. One that is resumed gets a further
+    entry: devices, versions and command may be others than at its start."""
+    here = {"platform": platform, "devices": count}
+    try:
+        known = json.loads((path / VERSIONS).read_text(encoding="utf-8"))
+        before = known.get("resumed", [])
+    except (OSError, ValueError, AttributeError):  # a group of a sweep has none yet
+        known, before = versions(), []
+    if update:
+        known["resumed"] = [*before, {"after_update": update} | here | versions()]
+    else:
+        known |= here
+    replace_text(path / VERSIONS, json.dumps(known, indent=1))
 
 
 def own_commit() -> str | None:

@@ -3,6 +3,7 @@ or many members of a crew: every figure is taken for each."""
 
 import math
 import time
+import warnings
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -20,6 +21,7 @@ from jmarl.members import NO_SCORE, Best, Parameters, Snapshot
 from jmarl.screen import Screen
 from jmarl.stats import bootstrap_interval, iqm
 from jmarl.types import State
+from jmarl.watchdog import SECONDS, Watchdog
 
 ABSOLUTE = 10  # times the episodes of an evaluation, for the best parameters at the end
 
@@ -86,6 +88,7 @@ class Runner:
         self.sink, self.screen = sink, screen
         self.selection, self.assess = selection, assess
         self.failed = dict(start.failed)  # member → what was not finite
+        self.saved = start.update or None  # the last checkpoint's update
         self.evaluations: list[Entry] = []
         self.metrics: list[Entry] = []
 
@@ -106,10 +109,11 @@ class Runner:
             length = self._chunk(done)
             # copied, because a step donates its state's buffers
             untrained = None if done else jax.block_until_ready(_copied(crew.parameters()))
-            running = crew.advance(length)  # dispatched: nothing is read until all has been
-            if untrained is not None:
-                self._evaluate(0, 0.0, untrained)
-            entries = self._entries(done, crew.read(running))
+            with Watchdog(self._warn_of_stall) as watchdog:
+                running = crew.advance(length, watchdog.alive)
+                if untrained is not None:  # while the first updates run
+                    self._evaluate(0, 0.0, untrained)
+                entries = self._entries(done, crew.read(running))
             done += length
             elapsed = time.perf_counter() - began
             seconds = start.seconds + elapsed
@@ -220,6 +224,19 @@ class Runner:
         about = {"update": update, "seconds": seconds, "failed": self.failed}
         snapshot, further = self.crew.snapshot()
         self.sink.save(update, snapshot, score, about | further)
+        self.saved = update
+
+    def _warn_of_stall(self) -> None:
+        """XLA aborts the process when devices wait for each other for too long (`jmarl.cores`)."""
+        last = "there is no checkpoint yet"
+        if self.saved is not None:
+            last = f"--resume then goes on after update {self.saved}, the last checkpoint"
+        minutes = SECONDS // 60
+        warnings.warn(
+            f"no update has finished for {minutes} minutes. If devices have lost each other, the "
+            f"process will be aborted; {last}.",
+            stacklevel=1,
+        )
 
     def _assess_best(self, update: int, seconds: float) -> None:
         """The absolute metric: the best parameters over ten times the episodes."""
