@@ -1,6 +1,7 @@
 """Tests that need eight devices. `test_devices.py` runs this file in a process that has them."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks import matrix
 from benchmarks.collectives import collectives
+from jmarl import sweep
 from jmarl.algorithms import make_trainer
 from jmarl.config import build
 from jmarl.devices import (
@@ -24,6 +26,7 @@ from jmarl.devices import (
 from jmarl.errors import ConfigError
 from jmarl.evaluation import play_episodes
 from jmarl.in_memory import train
+from jmarl.logs import read_lines
 from jmarl.population import Population
 from jmarl.programs import jitted_init, jitted_step
 
@@ -107,7 +110,7 @@ def numbers(tree):
 
 def assert_alike(ours, theirs):
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9),
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10),
         numbers(ours),
         numbers(theirs),
     )
@@ -231,7 +234,30 @@ def test_seeds_shared_out_over_devices_are_those_of_one():
     for one, two in zip(*told, strict=True):
         assert one.keys() == two.keys()
         for name in one.keys() - {"seconds"}:
-            np.testing.assert_allclose(one[name], two[name], rtol=1e-9)
+            np.testing.assert_allclose(one[name], two[name], rtol=1e-10)
+
+
+def test_a_sweep_shared_out_over_devices_is_that_of_one(called, tmp_path):
+    """Two learning rates, in batches of one: both devices share the worlds of each. In single
+    precision, because one device trains them in threads, which do not see `enable_x64`."""
+    base = "algorithm=ippo num_envs=16 rollout_length=4 total_updates=3 log_every=1 eval_episodes=4"
+    small = "net.hidden=[8] ppo.num_minibatches=2 ppo.epochs=1 tensorboard=false"
+    options = ["--base", *base.split(), *small.split(), "--grid", "lr=1e-3,1e-2", "--no-plots"]
+    for count in (1, 2):
+        path = tmp_path / str(count)
+        with jax.enable_x64(False):
+            code, said = called(sweep, *options, "--devices", count, "--sweep-dir", path, "--quiet")
+        assert code == 0, said
+        made_with = json.loads((path / "group_0" / "versions.json").read_text(encoding="utf-8"))
+        assert made_with["devices"] == count
+    compared = 0
+    for one in tmp_path.glob("1/*/metrics.jsonl"):
+        two = tmp_path / "2" / one.relative_to(tmp_path / "1")
+        for ours, theirs in zip(read_lines(one), read_lines(two), strict=True):
+            for name in (name for name in ours if name.startswith(("losses/", "train/"))):
+                np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+                compared += 1
+    assert compared > 30
 
 
 @pytest.mark.parametrize(
