@@ -59,5 +59,5 @@ def test_worlds_of_other_packages(world, foreign):
     import jmarl
 
     env = jmarl.make(world)
-    state, first = jax.jit(partial(env.reset, num_envs=2))(jax.random.key(0))
+    _, first = jax.jit(partial(env.reset, num_envs=2))(jax.random.key(0))
     assert first.obs.shape == (2, env.spec.num_agents, env.spec.obs_size)
