@@ -161,7 +161,8 @@ class Checkpoints:
             for name, x in expected.items():
                 item = {name: jax.ShapeDtypeStruct(x.shape, x.dtype)}
                 one = ocp.args.PyTreeRestore(item, {name: as_numpy}, partial_restore=True)
-                arrays[name] = handler.restore(folder, args=one)[name]
+                found = handler.restore(folder, args=one)  # pyright: ignore[reportArgumentType]
+                arrays[name] = found[name]
         return arrays
 
     def _restore(self, update: int, **items: Any) -> Any:
