@@ -69,7 +69,7 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     from jmarl.programs import compile_step, jitted_init
 
     config = build(options | {"total_updates": 1_000_000})
-    cores.make_devices(cores.worthwhile(config))
+    cores.make_devices([(config, 1)])
     crew = make_crew(config)
     trainer, mesh = crew.shared_out(1)
     hyper: Any = jax.tree.map(lambda x: float(x[0]), crew.hyper)

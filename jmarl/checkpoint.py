@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
-from jax.sharding import SingleDeviceSharding
 from orbax.checkpoint.checkpoint_managers import preservation_policy as keep
 
 from jmarl.checkpoint_names import named_arrays, placed
@@ -136,25 +135,35 @@ class Checkpoints:
             raise DamagedError(update, error) from None
         like = like(about) if callable(like) else like
         expected = named_arrays(like)
-        here = SingleDeviceSharding(jax.local_devices()[0])  # wherever they were when saved
-        shapes = {
-            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
-            for name, x in expected.items()
-        }
-        if apart := _differences(found, {name: tuple(x.shape) for name, x in shapes.items()}):
+        if apart := _differences(found, {name: tuple(x.shape) for name, x in expected.items()}):
             raise ConfigError(
                 f"the checkpoint in {str(self.directory)!r} does not fit: {', '.join(apart[:3])}."
             )
         try:
-            restore = ocp.args.StandardRestore(shapes)
-            arrays = self._restore(update, state=restore)["state"]
+            arrays = self._arrays(update, expected)
         except Exception as error:
             raise DamagedError(update, error) from None
         if digest(arrays) != about["digest"]:
             raise DamagedError(update, "its bytes are not those that were written")
         # bound to no device, so that programs may put them where they are needed
-        free = {name: jnp.array(np.asarray(array)) for name, array in arrays.items()}
+        free = {name: jnp.array(array) for name, array in arrays.items()}
         return Saved(update, placed(like, free), about)
+
+    def _arrays(self, update: int, expected: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Read one by one (3 ms each). If one of several reads fails, Orbax closes its event loop
+        while the others still run: they print tracebacks and leave coroutines unawaited."""
+        folder = self.directory.absolute() / f"update_{update}" / "state"
+        as_numpy = ocp.RestoreArgs(restore_type=np.ndarray)
+        with contextlib.closing(
+            ocp.PyTreeCheckpointHandler(multiprocessing_options=_alone())
+        ) as handler:
+            arrays = {}
+            for name, x in expected.items():
+                item = {name: jax.ShapeDtypeStruct(x.shape, x.dtype)}
+                one = ocp.args.PyTreeRestore(item, {name: as_numpy}, partial_restore=True)
+                found = handler.restore(folder, args=one)  # pyright: ignore[reportArgumentType]
+                arrays[name] = found[name]
+        return arrays
 
     def _restore(self, update: int, **items: Any) -> Any:
         return self._manager.restore(update, args=ocp.args.Composite(**items))

@@ -9,6 +9,7 @@ them, to round-off.
 
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -28,10 +29,14 @@ PATIENCE: dict[str, compiler.Option] = {
 }
 
 
-def make_devices(count: int) -> None:
-    """Have jax make so many devices of the CPU, unless the user has said how many or jax has made
-    them already. Neither jax's configuration nor the environment is changed."""
-    if not compiler.only_cpu() or (count == 1 and not counted_by_user()):
+def make_devices(runs: Iterable[tuple[Config, int]]) -> None:
+    """Have jax make as many devices of the CPU as runs, each with so many members, should have;
+    unless the user has said how many or jax has made them already. Neither jax's configuration nor
+    the environment is changed. Several processes meet before they make their devices."""
+    runs = list(runs)
+    count = max(worthwhile(*run) for run in runs)
+    alone = compiler.only_cpu() and not any(config.hosts.several for config, _ in runs)
+    if not alone or (count == 1 and not counted_by_user()):
         return
     flags = PATIENCE if counted_by_user() else PATIENCE | {FORCED: str(count)}
     with compiler.flags_set(flags):

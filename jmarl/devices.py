@@ -17,10 +17,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jmarl.config import Config
 from jmarl.cores import FORCED, counted_by_user, worthwhile
+from jmarl.empty_arrays import drop_empty, insert_empty
 from jmarl.envs.base import Env
 from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
@@ -83,13 +85,32 @@ Step = Callable[[State, Hyper], tuple[State, Metrics]]
 def shared_out(step: Step, at: Places) -> Step:
     """A trainer's or population's step, taken by every device for what lies there."""
     specs = jax.tree.map(lambda place: place.spec, at)
-    return jax.shard_map(
-        step,
-        mesh=at.everywhere.mesh,
-        in_specs=(specs.state, specs.hyper),
-        out_specs=(specs.state, specs.own),
-        check_vma=False,
-    )
+
+    def shared(state: State, hyper: Hyper) -> tuple[State, Metrics]:
+        def local(arrays: list[jax.Array], hyper: Hyper) -> tuple[list[jax.Array], Metrics]:
+            own = jax.tree.map(_local_zeros, state, at.state)
+            new, metrics = step(insert_empty(arrays, state, own), hyper)
+            return drop_empty(new, state), metrics
+
+        kept = drop_empty(specs.state, state)
+        mapped = jax.shard_map(
+            local,
+            mesh=at.everywhere.mesh,
+            in_specs=(kept, specs.hyper),
+            out_specs=(kept, specs.own),
+            check_vma=False,
+        )
+        arrays, metrics = mapped(drop_empty(state, state), hyper)
+        return insert_empty(arrays, state, state), metrics
+
+    return shared
+
+
+def _local_zeros(array: jax.Array, sharding: NamedSharding) -> jax.Array | None:
+    """One device's part of an empty array."""
+    if array.size:
+        return None
+    return jnp.zeros(sharding.shard_shape(array.shape), array.dtype)
 
 
 def chosen_devices(config: Config, members: int, side_by_side: int) -> list[Any]:

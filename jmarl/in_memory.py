@@ -5,7 +5,7 @@ import sys
 import jax
 
 from jmarl.config import Config
-from jmarl.cores import make_devices, worthwhile
+from jmarl.cores import make_devices
 from jmarl.crew import make_crew
 from jmarl.interruption import Interruption
 from jmarl.recording import Unrecorded
@@ -18,7 +18,7 @@ def train(config: Config) -> Outcome:
     """Shows progress on standard output, unless `config.quiet`. Signals stay the caller's, jax's
     configuration too: programs are cached only if the caller has set up a cache."""
     config.check()
-    make_devices(worthwhile(config, config.seeds))
+    make_devices([(config, config.seeds)])
     with Screen(make_console(sys.stdout), config.num_updates, config.quiet) as screen:
         crew = make_crew(config)
         screen.note(f"devices: {len(crew.devices)} ({jax.default_backend()})")

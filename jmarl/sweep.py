@@ -11,7 +11,7 @@ from jmarl.cli import command, read_options
 from jmarl.errors import ConfigError
 from jmarl.sweep_config import SAVED, SweepConfig, SweepOptions, build, outline, read_sweep
 from jmarl.sweep_names import flat
-from jmarl.sweep_plan import Plan, plan
+from jmarl.sweep_plan import Plan, plan, shared_config
 from jmarl.sweep_values import typed_base, typed_grid, typed_random
 from jmarl.wording import command_line
 
@@ -99,10 +99,10 @@ def main() -> None:
         members = plan(sweep)
         # only now: --help and refusals need no networks
         from jmarl import cores, hosts
-        from jmarl.sweep_run import run_sweep, shared_config
+        from jmarl.sweep_run import run_sweep
 
-        configs = [(shared_config(sweep, g.config), len(g.members)) for g in members.groups]
-        cores.make_devices(max(cores.worthwhile(*each) for each in configs))
+        runs = ((shared_config(sweep, each.config), len(each.members)) for each in members.groups)
+        cores.make_devices(runs)
         with hosts.joined(sweep.hosts, errors):
             finished = run_sweep(sweep, members, console)
             if hosts.first():

@@ -125,3 +125,9 @@ def _group(members: tuple[Member, ...]) -> Group:
         ppo = config.ppo.model_copy(update={"target_kl": stops[0]})
         config = config.model_copy(update={"ppo": ppo})
     return Group(config, members)
+
+
+def shared_config(sweep: SweepConfig, config: Config) -> Config:
+    """The configuration that a group runs with."""
+    own = ("members_per_batch", "devices", "quiet", "hosts")
+    return config.model_copy(update={name: getattr(sweep, name) for name in own})

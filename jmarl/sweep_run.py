@@ -19,7 +19,7 @@ from jmarl.objective import Hyper
 from jmarl.runner import Selection
 from jmarl.selection import rung_updates
 from jmarl.sweep_config import SAVED, SweepConfig, to_yaml
-from jmarl.sweep_plan import Group, Member, Plan
+from jmarl.sweep_plan import Group, Member, Plan, shared_config
 from jmarl.sweep_results import member_name
 from jmarl.tournaments import Halving, Pbt
 
@@ -68,12 +68,6 @@ def _run_group(
         told = {"updates": outcome.update, "seconds": outcome.seconds}
         run_dir.replace_text(where / FINISHED, json.dumps(told))
     return outcome.stopped_by
-
-
-def shared_config(sweep: SweepConfig, config: Config) -> Config:
-    """The configuration that a group runs with."""
-    own = ("members_per_batch", "devices", "quiet", "hosts")
-    return config.model_copy(update={name: getattr(sweep, name) for name in own})
 
 
 def _members(members: tuple[Member, ...]) -> Members:

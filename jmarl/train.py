@@ -63,7 +63,7 @@ def main() -> None:
         from jmarl import cores, hosts
         from jmarl.saved_run import run
 
-        cores.make_devices(cores.worthwhile(config, config.seeds))
+        cores.make_devices([(config, config.seeds)])
         with hosts.joined(config.hosts, errors):
             finished = run(config, console)
             if hosts.first():

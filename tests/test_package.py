@@ -55,6 +55,21 @@ def test_wheel_holds_every_module(tmp_path):
         assert str(path.relative_to(ROOT)) in listing
 
 
+def test_deprecations_that_our_own_code_meets_are_errors(pytestconfig):
+    """Those within other packages are not. Modules of tests have no package."""
+    (lenient,) = (line for line in pytestconfig.getini("filterwarnings") if "default" in line)
+    elsewhere = re.compile(lenient.split(":", 3)[3])
+    ours = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for folder in ("jmarl", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    ours += [path.stem for path in (ROOT / "tests").rglob("*.py")]
+    assert [name for name in ours if elsewhere.match(name)] == []
+    for other in ("jax._src.core", "tensorflow_probability", "browsers", "jmarlin", "torch.nn"):
+        assert elsewhere.match(other)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [

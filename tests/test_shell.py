@@ -202,26 +202,31 @@ def test_what_a_stream_cannot_encode_is_written_in_ascii():
 # --- terminals
 
 
+# In the new process, because Python code between fork and exec may deadlock where jax has threads.
+# The tests may run under nohup.
+IN_TERMINAL = """
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @contextlib.contextmanager
 def terminal(columns, words, cwd, **changes):
     """A command in a pseudo-terminal that is its own: (its process, the other end)."""
     ours, theirs = pty.openpty()
     resize(ours, columns)
 
-    def begin():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     env = environment(**{"TERM": "xterm", **changes})
     process = subprocess.Popen(
-        words,
+        [sys.executable, "-c", IN_TERMINAL, *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         cwd=cwd,
         env=env,
         start_new_session=True,
-        preexec_fn=begin,
     )
     os.close(theirs)
     with process:
@@ -280,7 +285,7 @@ def test_a_dumb_terminal_gets_lines_as_they_come(tmp_path):
         came = list(chunks(end))
     assert process.returncode == 0
     text = "".join(text for _, text in came)
-    assert text.startswith("compiling …\r\nupdate 0/3  return")
+    assert text.startswith("compiling …\r\ndevices: 1 (cpu)\r\nupdate 0/3  return")
     assert came[-1][0] - came[0][0] > 0.5
     assert list((tmp_path / "theirs").iterdir())
     assert not (tmp_path / "ours").exists()
@@ -375,7 +380,8 @@ print(outcome.update, dict(jax.config.values) == before)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "compiling …"
-    assert lines[1].startswith("update 0/2  return")
+    assert lines[1] == "devices: 1 (cpu)"
+    assert lines[2].startswith("update 0/2  return")
     assert lines[-2:] == ["now quiet", "1 True"]
     assert list(tmp_path.rglob("*")) == [home]
 
