@@ -82,7 +82,7 @@ def random_return(env: Env, key: jax.Array, episodes: int) -> float:
             action = actions.sample(noise, jnp.zeros(shape), jnp.ones(()), timestep.action_mask)
         state, timestep = env.step(step_key, state, action)
         total = total + running * timestep.reward.sum(1)
-        return (state, timestep, total, running * ~(timestep.terminated | timestep.truncated)), None
+        return (state, timestep, total, running * ~timestep.over), None
 
     def play(key: jax.Array) -> jax.Array:
         reset_key, key = jax.random.split(key)

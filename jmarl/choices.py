@@ -17,6 +17,7 @@ Sharing = Literal["team", "all", "none"]
 StartState = Literal["stored", "zero"]
 
 # returns and losses
+AgentEnd = Literal["own", "world"]
 AdvantageNorm = Literal["batch", "minibatch", "none"]
 Components = Literal["sum", "mean"]
 Ratio = Literal["component", "joint"]

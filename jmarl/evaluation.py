@@ -53,7 +53,7 @@ def play_episodes(
             length=seen.length + running,
             won=won,
         )
-        running = running * (1.0 - (timestep.terminated | timestep.truncated))
+        running = running * (1.0 - timestep.over)
         return (memory, state, timestep, seen, running), None
 
     state, timestep = place(env.reset(reset_key, episodes))

@@ -112,7 +112,7 @@ class RewardScale(struct.PyTreeNode):
         across: Sum = alone,
     ) -> "RewardScale":
         going_on = 1.0 - terminated.astype(reward.dtype)
-        running = self.running * gamma * going_on[:, None] + reward
+        running = self.running * gamma * going_on + reward
         return RewardScale(running, self.moments.update(running.reshape(-1), across))
 
     def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:

@@ -47,14 +47,16 @@ class Objective:
     advantage_norm: AdvantageNorm = "batch"
     advantage_eps: float = 1e-5
     advantage_ddof: int = 0
+    inactive_targets: bool = False  # value statistics learn of agents that are out, too
 
     def facts(self, batch: Batch, across: Sum = alone) -> Facts:
         """Of a minibatch, of which every shard has a part."""
         mask, target = batch.active, batch.target
         everything = jnp.ones_like(target)
-        given = [(batch.advantage, mask), (target, everything), (target**2, everything)]
+        counted = everything if self.inactive_targets else mask
+        given = [(batch.advantage, mask), (target, counted), (target**2, counted)]
         of_advantage, of_target, of_square = losses.moments(given, across)
-        entries = of_target.size
+        entries = across(jnp.asarray(float(target.size), target.dtype))
         return Facts(
             counts=Counts(of_advantage.size, entries / mask.shape[-1], entries),
             advantage=of_advantage if self.advantage_norm == "minibatch" else None,

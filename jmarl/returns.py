@@ -25,13 +25,14 @@ def gae(
     gae_lambda: jax.Array | float,
     time_limit: TimeLimit = "bootstrap",
 ) -> tuple[jax.Array, jax.Array]:
-    """Advantage A and return A + V, all `[T, E, N]`; ends are `[T, E]`. Schulman et al. 2016.
+    """Advantage A and return A + V, all `[T, E, N]`, as is `terminated`; `truncated` is `[T, E]`.
+    Schulman et al. 2016.
 
     δ_t = r_t + γ·(1-terminated_t)·V(s'_t) - V_t
     A_t = δ_t + γλ·(1-terminated_t)·(1-truncated_t)·A_{t+1}
     """
-    ended = (terminated | truncated)[..., None]
-    no_future = terminated[..., None] if time_limit == "bootstrap" else ended
+    ended = terminated | truncated[..., None]
+    no_future = terminated if time_limit == "bootstrap" else ended
     delta = reward + gamma * jnp.where(no_future, 0.0, next_value) - value
     keep = gamma * gae_lambda * (1.0 - ended)
     # MAT on MPE sets the advantage of the cut step to zero, whatever follows
@@ -58,7 +59,7 @@ def monte_carlo(
     def step(later: jax.Array, now: tuple[jax.Array, ...]) -> tuple:
         reward_t, next_value_t, terminated_t, truncated_t = now
         future = jnp.where(truncated_t[:, None], next_value_t, later)
-        total = reward_t + gamma * jnp.where(terminated_t[:, None], 0.0, future)
+        total = reward_t + gamma * jnp.where(terminated_t, 0.0, future)
         return total, total
 
     steps = (reward, next_value, terminated, truncated)

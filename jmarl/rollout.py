@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jmarl.choices import RewardShare
+from jmarl.choices import AgentEnd, RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group, Policy, draw_noise, group_view, merge, pick
@@ -17,14 +17,14 @@ from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
 
 def perceive(spec: EnvSpec, timestep: TimeStep, norms: Normalisers) -> Perception:
-    begun = (timestep.terminated | timestep.truncated).astype(timestep.obs.dtype)
+    begun = timestep.over.astype(timestep.obs.dtype)
     obs = norms.seen(timestep.obs)
-    return Perception(obs, timestep.state, legal(spec, timestep), begun)
+    return Perception(obs, timestep.state, legal(spec, timestep.action_mask), begun)
 
 
-def legal(spec: EnvSpec, timestep: TimeStep) -> jax.Array | None:
+def legal(spec: EnvSpec, action_mask: jax.Array) -> jax.Array | None:
     """The action mask, if anything ever is illegal."""
-    return None if spec.always_legal else timestep.action_mask
+    return None if spec.always_legal else action_mask
 
 
 def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) -> jax.Array:
@@ -37,6 +37,15 @@ def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) 
         total = own.mean(-1, keepdims=True) if share == "team_mean" else own.sum(-1, keepdims=True)
         parts.append(jnp.broadcast_to(total, own.shape))
     return merge(parts, [team.agents for team in teams], axis=-1)
+
+
+def ends(terminated: jax.Array, agent_end: AgentEnd) -> jax.Array:
+    """`[E, N]`: who has no future, each agent by itself, or all from when the last is out. The
+    references have the latter: an agent that is out then bootstraps from values of views that
+    nobody learns from."""
+    if agent_end == "own":
+        return terminated
+    return jnp.broadcast_to(terminated.all(-1, keepdims=True), terminated.shape)
 
 
 def world_keys(key: jax.Array, worlds: jax.Array) -> jax.Array:
@@ -80,6 +89,7 @@ def rollout(
     share: RewardShare,
     gamma: jax.Array | float,
     across: Sum = alone,
+    agent_end: AgentEnd = "own",
 ) -> tuple[State, list[Transition]]:
     """The state after `length` steps, and per group its transitions `[T, E, …]`. What is random in
     a world depends on its number, `worlds` `[E]`, not on which others are played here. Statistics
@@ -95,10 +105,12 @@ def rollout(
         env_state, after = env.step(step_keys, env_state, action)
         reward = shared_reward(after.reward, spec.teams, share)
         norms = norms.observe(after.obs, across)
-        norms = norms.reward_observed(reward, after.terminated, gamma, across)
+        terminated = ends(after.terminated, agent_end)
+        norms = norms.reward_observed(reward, terminated, gamma, across)
         going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
         final_obs = norms.seen(after.final_obs)
-        final = Perception(final_obs, after.final_state, legal(spec, after), going_on)
+        legal_then = legal(spec, after.final_action_mask)
+        final = Perception(final_obs, after.final_state, legal_then, going_on)
         counted = norms.paid(reward)
         transitions = []
         for i, group in enumerate(groups):
@@ -117,7 +129,7 @@ def rollout(
                     active=timestep.active[:, mine].astype(after.reward.dtype),
                     reward=counted[:, mine],
                     paid=reward[:, mine],
-                    terminated=after.terminated,
+                    terminated=terminated[:, mine],
                     truncated=after.truncated,
                     final_value=final_value,
                 )

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from jmarl.choices import (
     Activation,
     AdvantageNorm,
+    AgentEnd,
     AgentId,
     AgentOrder,
     Components,
@@ -145,6 +146,10 @@ class PpoConfig(Section):
         default="mean", description="over agents: mean, or XuanCe's sum"
     )
     time_limit: TimeLimit = Field(default="bootstrap", description="what a time limit means to GAE")
+    agent_end: AgentEnd = Field(
+        default="own",
+        description="when an agent has no future: from its own end (death), or its world's",
+    )
     reward: RewardShare = Field(default="team_mean", description="whose reward an agent is paid")
     target_kl: float = Field(
         default=0.0, description="stop a batch's epochs beyond this KL; 0 or less: never"

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from jmarl import losses
-from jmarl.choices import Returns, RewardShare, Schedule, Shuffle, TimeLimit
+from jmarl.choices import AgentEnd, Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
 from jmarl.losses import Facts
 from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm
@@ -52,6 +52,7 @@ class Trainer:
     objective: Objective = field(default_factory=Objective)
     returns: Returns = "gae"
     time_limit: TimeLimit = "bootstrap"
+    agent_end: AgentEnd = "own"
     share: RewardShare = "team_mean"
     lr_schedule: Schedule = "constant"
     lr_end_factor: float = 0.0
@@ -115,6 +116,7 @@ class Trainer:
             self.share,
             hyper.gamma,
             self.across,
+            self.agent_end,
         )
         lr = scheduled(
             hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
@@ -174,8 +176,8 @@ class Trainer:
             target=target,
             active=played.active,
         )
-        everything = jnp.ones_like(target)
-        whole = [(x, everything) for x in (played.paid, target, target - known)]
+        counted = played.active if self.agent_end == "own" else jnp.ones_like(target)
+        whole = [(x, counted) for x in (played.paid, target, target - known)]
         known_of = losses.moments([*whole, (advantage, played.active)], self.across)
         of_paid, of_target, of_error, of_advantage = known_of
         metrics = {

@@ -26,11 +26,17 @@ class TimeStep(NamedTuple):
     action_mask: jax.Array  # [E, N, A] bool: what may be done now
     active: jax.Array  # [E, N] bool: the agent acts (False once it is out of a running episode)
     reward: jax.Array  # [E, N] of the step just taken
-    terminated: jax.Array  # [E] bool: the episode truly ended; there is no future to bootstrap
+    terminated: jax.Array  # [E, N] bool: the agent's episode truly ended; it has no future
     truncated: jax.Array  # [E] bool: a time limit cut it; the future goes on unseen
     final_obs: jax.Array  # [E, N, O] what the step led to, before any reset
     final_state: jax.Array  # [E, S] likewise
+    final_action_mask: jax.Array  # [E, N, A] likewise
     won: jax.Array | None = None  # [E] bool: it ended in victory; None where there is none
+
+    @property
+    def over(self) -> jax.Array:
+        """[E] bool: the world's episode ended. An agent that is out earlier waits for that."""
+        return self.truncated | self.terminated.all(-1)
 
 
 class Perception(NamedTuple):
@@ -67,7 +73,7 @@ class Transition(NamedTuple):
     active: jax.Array  # [E, N] float: 1 where the agent acted
     reward: jax.Array  # [E, N] as it is learned from, normalised if rewards are
     paid: jax.Array  # [E, N] as the world gave it
-    terminated: jax.Array  # [E] bool
+    terminated: jax.Array  # [E, N] bool
     truncated: jax.Array  # [E] bool
     final_value: jax.Array  # [E, N] of the final observation where truncated, else 0
 

@@ -49,7 +49,7 @@ def values_of(trainer, state, timestep):
     policy, env = trainer.groups[0].policy, trainer.env
     seen = perceive(env.spec, timestep, state.normalisers)
     seen = group_view(env.spec, trainer.groups[0].agents, seen)
-    value = jax.jit(policy.value)(state.params[0], jax.random.key(2), policy.memory(1), seen)
+    value = jax.jit(policy.value)(state.params[0], None, policy.memory(1), seen)
     if trainer.objective.value_norm == "none":
         return np.asarray(value)
     return np.asarray(state.value_norm[0].denormalise(value))
@@ -76,6 +76,20 @@ def test_a_reward_to_come_is_discounted(returns):
     _, second = jax.jit(trainer.env.step)(jax.random.key(4), env_state, action)
     np.testing.assert_allclose(values_of(trainer, state, first), GAMMA, atol=0.03)
     np.testing.assert_allclose(values_of(trainer, state, second), 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize("returns", ["gae", "monte_carlo"])
+@pytest.mark.parametrize("agent_end", ["own", "world"])
+def test_who_is_out_has_no_future(returns, agent_end):
+    """`probe/death`: agent 1 is paid 1 and is out. By the references' rule it also gets the value
+    of what it sees afterwards, from which nobody learns: here agent 0's."""
+    trainer, state = trained("probe/death", returns=returns, agent_end=agent_end, updates=100)
+    _, first = jax.jit(trainer.env.reset, static_argnums=1)(jax.random.key(3), 4)
+    value = values_of(trainer, state, first)
+    if agent_end == "own":
+        np.testing.assert_allclose(value[:, 1], 1.0, atol=0.1)
+    else:
+        assert (value[:, 1] > 1.5).all()
 
 
 @pytest.mark.parametrize(

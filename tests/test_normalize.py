@@ -125,7 +125,7 @@ def test_observations_and_rewards_are_normalised_as_by_gymnasium(x64):
         _, expected, *_ = theirs.step(None)
         if real[t]:
             paid = jnp.asarray(reward[t])[:, None]
-            norms = norms.reward_observed(paid, jnp.asarray(terminated[t]), gamma)
+            norms = norms.reward_observed(paid, jnp.asarray(terminated[t])[:, None], gamma)
             # gymnasium sums in float32
             np.testing.assert_allclose(norms.paid(paid)[:, 0], expected, rtol=1e-5)
     assert not truncated[:, 0][~real].any()
@@ -160,7 +160,7 @@ def test_rewards_of_one_world_with_ends_at_random(x64):
     for t in range(50):
         _, expected, *_ = theirs.step(None)
         paid = jnp.asarray(reward[t]).reshape(1, 1)
-        scale = scale.update(paid, jnp.asarray(terminated[t : t + 1]), 0.97)
+        scale = scale.update(paid, jnp.asarray(terminated[t]).reshape(1, 1), 0.97)
         np.testing.assert_allclose(scale.normalise(paid)[0, 0], np.clip(expected, -10, 10))
     assert terminated.any()
     assert truncated.any()

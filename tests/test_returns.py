@@ -14,8 +14,9 @@ T, E, N = 9, 5, 2
 def random_play(seed):
     rng = np.random.default_rng(seed)
     reward, value, next_value = (rng.normal(size=(T, E, N)) for _ in range(3))
-    terminated, truncated = rng.random((2, T, E)) < 0.2
-    assert (terminated & truncated).any()
+    terminated, truncated = rng.random((T, E, N)) < 0.2, rng.random((T, E)) < 0.2
+    assert (terminated & truncated[..., None]).any()
+    assert (terminated.any(-1) & ~terminated.all(-1)).any()  # agents end one by one
     return reward, value, next_value, terminated, truncated
 
 
@@ -52,7 +53,7 @@ def test_time_limits_by_hand(time_limit, expected):
         one(1.0, 1.0),
         one(2.0, 2.0),
         one(6.0, 4.0),
-        jnp.zeros((2, 1), bool),
+        jnp.zeros((2, 1, 1), bool),
         jnp.array([[True], [False]]),
         0.5,
         0.5,

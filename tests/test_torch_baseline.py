@@ -105,7 +105,7 @@ def test_advantages_are_those_of_a_loop(time_limit):
     cut[[3, 8]] = True
     truncated = np.broadcast_to(cut[:, None], (9, 4))
     expected = torch_core.gae_loop(
-        reward, value, ahead, 0.0 * truncated, 1.0 * truncated, 0.9, 0.8, time_limit
+        reward, value, ahead, np.zeros(reward.shape), 1.0 * truncated, 0.9, 0.8, time_limit
     )
     given = (torch.from_numpy(x) for x in (reward, value, ahead))
     found = gae(*given, cut.tolist(), 0.9, 0.8, time_limit)

@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
     view: View
     reward: jax.Array  # [N]
-    terminated: jax.Array  # [] bool
+    terminated: jax.Array  # [N] bool: who is out of the episode, or [] bool for all alike
     truncated: jax.Array  # [] bool
     won: jax.Array | None = None  # [] bool, if and only if `spec.winnable`
 
@@ -56,7 +56,8 @@ class Batched:
         never = jnp.zeros(num_envs, bool)
         reward = jnp.zeros((num_envs, self.spec.num_agents), view.obs.dtype)
         won = never if self.spec.winnable else None
-        return state, _time_step(view, Outcome(view, reward, never, never, won))
+        nobody = jnp.zeros_like(view.active)
+        return state, _time_step(view, Outcome(view, reward, nobody, never, won))
 
     def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, TimeStep]:
         num_envs = action.shape[0]
@@ -64,7 +65,9 @@ class Batched:
         keys = keys_per_world(key, num_envs)
         step_keys = derived(keys, 0)
         state, outcome = jax.vmap(self.world.step)(step_keys, state, action)
-        ended = outcome.terminated | outcome.truncated
+        terminated = _as_wide_as(outcome.terminated, outcome.reward)
+        outcome = outcome._replace(terminated=jnp.broadcast_to(terminated, outcome.reward.shape))
+        ended = outcome.truncated | outcome.terminated.all(-1)
 
         def begin_anew() -> tuple[Any, View]:
             fresh = jax.vmap(self.world.reset)(derived(keys, 1))
@@ -80,8 +83,8 @@ class Batched:
 
 
 def _as_wide_as(flag: jax.Array, x: jax.Array) -> jax.Array:
-    """[E] → [E, 1, …] with as many axes as x."""
-    return flag.reshape(flag.shape + (1,) * (x.ndim - 1))
+    """`[E, …]` → `[E, …, 1, …]` with as many axes as x."""
+    return flag.reshape(flag.shape + (1,) * (x.ndim - flag.ndim))
 
 
 def _time_step(view: View, outcome: Outcome) -> TimeStep:
@@ -95,6 +98,7 @@ def _time_step(view: View, outcome: Outcome) -> TimeStep:
         truncated=outcome.truncated,
         final_obs=outcome.view.obs,
         final_state=outcome.view.state,
+        final_action_mask=outcome.view.action_mask,
         won=outcome.won,
     )
 

@@ -115,7 +115,7 @@ class JaxMarlWorld:
         return after, Outcome(
             view=self._view(obs, after, ~out | over),
             reward=reward.astype(float_dtype()),
-            terminated=over & decided,
+            terminated=jnp.where(over, decided, out),
             truncated=over & ~decided,
             won=over & ~_sides_alive(self.env, after)[1] if self.spec.winnable else None,
         )

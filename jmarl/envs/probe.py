@@ -9,6 +9,7 @@
 | `probe/context` | a bit is seen; reward 1 for playing it, one step | action = bit |
 | `probe/memory` | a bit is seen, then nothing; reward 1 for playing it then | 1; ½ if forgotten |
 | `probe/coordination` | agent 0 alone sees a bit, both must play it | 1; ½ if agents decide apart |
+| `probe/death` | three steps of reward 1; agent 1 is out after the first | value 1 for agent 1 |
 
 What is seen is one of two features; nothing is both zero. (One feature alone would not do: a
 network that begins with a layer norm is blind to it.)
@@ -29,7 +30,8 @@ from jmarl.spaces import Box, Discrete
 from jmarl.types import float_dtype
 
 FEATURES = 2
-PROBES = ("constant", "observation", "delayed", "action", "context", "memory", "coordination")
+PROBES = ("constant", "observation", "delayed", "action", "context", "memory")
+PROBES += ("coordination", "death")  # of two agents
 
 
 class ProbeState(struct.PyTreeNode):
@@ -53,10 +55,10 @@ class Probe:
 
     @property
     def length(self) -> int:
-        return 2 if self.probe in ("delayed", "memory") else 1
+        return {"delayed": 2, "memory": 2, "death": 3}.get(self.probe, 1)
 
     def _describe(self) -> EnvSpec:
-        n = 2 if self.probe == "coordination" else 1
+        n = 2 if self.probe in ("coordination", "death") else 1
         space = Discrete(2) if self.actions == "discrete" else Box.uniform(0.0, 1.0, 1)
         return EnvSpec(
             name=f"probe/{self.probe}",
@@ -82,9 +84,9 @@ class Probe:
         n = self.spec.num_agents
         paid = self._pay(state, action.reshape(n).astype(state.bit.dtype))
         state = state.replace(step=state.step + 1)
-        over = state.step >= self.length
+        view, over = self._view(state), state.step >= self.length
         reward = jnp.broadcast_to(paid, (n,))
-        return state, Outcome(self._view(state), reward, over, jnp.zeros((), bool))
+        return state, Outcome(view, reward, over | ~view.active, jnp.zeros((), bool))
 
     def _view(self, state: ProbeState) -> View:
         nothing = jnp.zeros(FEATURES, state.bit.dtype)
@@ -96,6 +98,10 @@ class Probe:
         elif self.probe == "memory":
             shown = jax.nn.one_hot(state.bit.astype(int), FEATURES, dtype=nothing.dtype)
             seen = jnp.where(state.step == 0, shown, nothing)
+        if self.probe == "death":  # who is out sees what agent 0 does
+            out = jnp.array([False, True]) & (state.step > 0)
+            first, second = jnp.eye(FEATURES, dtype=nothing.dtype)
+            return padded_view(self.spec, [first, jnp.where(out[1], first, second)], active=~out)
         return padded_view(self.spec, [seen] + [nothing] * (self.spec.num_agents - 1))
 
     def _pay(self, state: ProbeState, action: jax.Array) -> jax.Array:
@@ -104,7 +110,7 @@ class Probe:
             return 2 * state.bit - 1
         if self.probe == "delayed":
             return state.step.astype(action.dtype)
-        if self.probe == "constant":
+        if self.probe in ("constant", "death"):
             return jnp.ones_like(state.bit)
         wanted = 1.0 if self.probe == "action" else state.bit
         right = jnp.prod(1 - (action - wanted) ** 2)

@@ -43,7 +43,7 @@ class EpisodeStatistics:
         env_state, timestep = self.env.step(key, state.env, action)
         total = state.running_return + timestep.reward
         length = state.running_length + 1
-        ended = timestep.terminated | timestep.truncated
+        ended = timestep.over
         counted = EpisodeState(
             env=env_state,
             running_return=jnp.where(ended[:, None], 0.0, total),

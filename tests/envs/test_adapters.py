@@ -81,9 +81,12 @@ def check_against_jaxmarl(env, states, actions, keys, out):
         theirs = np.asarray(obs[agent], np.float32).reshape(*out.obs.shape[:2], -1)
         np.testing.assert_allclose(out.final_obs[:, :, i, :size], theirs, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(out.reward[:, :, i], np.asarray(reward[agent]), rtol=1e-6)
-    ended = np.asarray(done["__all__"]).reshape(out.terminated.shape)
-    np.testing.assert_array_equal(out.terminated | out.truncated, ended)
-    assert not (out.terminated & out.truncated).any()
+    ended = np.asarray(done["__all__"]).reshape(out.truncated.shape)
+    np.testing.assert_array_equal(out.over, ended)
+    for i, agent in enumerate(env.spec.agents):  # who is out of a running episode has ended
+        gone = np.asarray(done[agent]).reshape(ended.shape)
+        np.testing.assert_array_equal(out.terminated[:, :, i][~ended], gone[~ended])
+    assert not (out.terminated.all(-1) & out.truncated).any()
     return obs, after
 
 
@@ -117,12 +120,16 @@ def test_jaxmarl_smax_masks_dead_units_world_state_and_both_ends():
     assert env.spec.varying_action_mask
     assert len(np.unique(np.asarray(out.action_mask), axis=0)) > 1
     legal = jax.jit(jax.vmap(jax.vmap(env.world.env.get_avail_actions)))(after)
+    legal_then = jax.jit(jax.vmap(jax.vmap(env.world.env.get_avail_actions)))(unreset)
     for i, agent in enumerate(env.spec.agents):
         np.testing.assert_array_equal(out.action_mask[:, :, i], legal[agent].astype(bool))
+        then = np.asarray(legal_then[agent], bool)
+        np.testing.assert_array_equal(out.final_action_mask[:, :, i], then)
     np.testing.assert_array_equal(out.active, after.state.unit_alive[..., :3])
     # an army that is gone decides the battle; otherwise time ran out
     alive = np.asarray(unreset.state.unit_alive).reshape(60, 8, 2, 3).any(-1)
-    np.testing.assert_array_equal(out.terminated, ~alive.all(-1))
+    np.testing.assert_array_equal(out.terminated.all(-1), ~alive.all(-1))
+    assert (out.terminated.any(-1) & ~out.over).any()  # some fell before the battle was over
     np.testing.assert_array_equal(out.won, ~alive[..., 1])
     np.testing.assert_array_equal(out.won, out.reward[..., 0] >= 1.0)  # JaxMARL's own sign of it
     assert out.terminated.any()
@@ -135,7 +142,7 @@ def test_jaxmarl_switch_riddle_tells_the_end_of_the_game_from_the_end_of_time():
     check_against_jaxmarl(env, states, actions, keys, out)
     in_room = np.asarray(states.agent_in_room)[..., None] == np.arange(3)
     told = ((np.asarray(actions) == 2) & in_room).any(-1)
-    np.testing.assert_array_equal(out.terminated, told)
+    np.testing.assert_array_equal(out.terminated, np.broadcast_to(told[..., None], (40, 8, 3)))
     assert out.truncated.any()
 
 
@@ -179,7 +186,7 @@ def test_gymnax(name, space, options):
     obs, after, reward, terminated, _ = jax.jit(jax.vmap(many))(keys, states, actions)
     np.testing.assert_allclose(out.final_obs[:, :, 0], obs, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(out.reward[:, :, 0], np.asarray(reward).reshape(60, 3), rtol=1e-6)
-    np.testing.assert_array_equal(out.terminated, terminated)
+    np.testing.assert_array_equal(out.terminated[:, :, 0], terminated)
     late = np.asarray(after.time) >= world.params.max_steps_in_episode
     np.testing.assert_array_equal(out.truncated, late & ~np.asarray(terminated))
     if name == "gymnax/Pendulum-v1":

@@ -312,10 +312,12 @@ def test_any_legal_options_give_finite_worlds_of_the_promised_shape(case, num_en
         "action_mask": (num_envs, n, a),
         "active": (num_envs, n),
         "reward": (num_envs, n),
-        "terminated": (num_envs,),
+        "terminated": (num_envs, n),
         "truncated": (num_envs,),
+        "over": (num_envs,),
         "final_obs": (num_envs, n, o),
         "final_state": (num_envs, spec.state_size),
+        "final_action_mask": (num_envs, n, a),
     }
     for field, shape in shapes.items():
         assert getattr(first, field).shape == shape

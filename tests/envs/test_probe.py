@@ -39,10 +39,23 @@ def test_observation_pays_what_is_seen():
 def test_delayed_pays_after_the_second_step():
     first, steps = episode("probe/delayed", ones)
     np.testing.assert_array_equal(steps.reward[:, 0, 0], [0, 1])
-    np.testing.assert_array_equal(steps.terminated[:, 0], [False, True])
+    np.testing.assert_array_equal(steps.terminated[:, 0, 0], [False, True])
     np.testing.assert_array_equal(first.obs[0, 0], [1, 0])
     np.testing.assert_array_equal(steps.final_obs[:, 0, 0], [[0, 1], [0, 0]])
     np.testing.assert_array_equal(steps.obs[:, 0, 0], [[0, 1], [1, 0]])  # begun anew
+
+
+def test_death_takes_one_agent_out():
+    first, steps = episode("probe/death", ones)
+    np.testing.assert_array_equal(steps.reward, 1)
+    np.testing.assert_array_equal(
+        steps.terminated[:, 0], [[False, True], [False, True], [True] * 2]
+    )
+    np.testing.assert_array_equal(steps.over[:, 0], [False, False, True])
+    np.testing.assert_array_equal(first.active[0], [True, True])
+    np.testing.assert_array_equal(steps.active[:, 0, 1], [False, False, True])  # begun anew
+    np.testing.assert_array_equal(first.obs[0], [[1, 0], [0, 1]])
+    np.testing.assert_array_equal(steps.final_obs[:, 0, 1], [[1, 0]] * 3)
 
 
 def test_action():

@@ -41,7 +41,7 @@ def test_returns_and_lengths_of_finished_episodes():
 def test_worlds_that_end_apart_are_counted_apart(foreign):
     env = EpisodeStatistics(jmarl.make("gymnax/CartPole-v1"))
     state, timestep = record(env, num_envs=4, num_steps=80)
-    ends = np.asarray(timestep.terminated | timestep.truncated)
+    ends = np.asarray(timestep.over)
     assert len({tuple(np.flatnonzero(ends[:, e])) for e in range(4)}) > 1
     for e in range(4):
         lengths = np.diff(np.concatenate([[-1], np.flatnonzero(ends[:, e])]))

@@ -251,6 +251,7 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
     log_prob, entropy = rows[3]["log_prob"] + rng.normal(0, 0.2, shape), rng.random(shape)
     value = rows[3]["value"] + rng.normal(0, 0.3, (B, N))
     objective = Objective(
+        inactive_targets=True,  # as the reference
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
         value_norm="valuenorm" if norm else "none",
@@ -344,7 +345,10 @@ GRADIENTS = [(kind, "mat") for kind in KINDS] + [("masked", name) for name in li
 def test_gradients_through_the_network(kind, variant, x64):
     model, policy, params = models(kind, variant=variant)
     rows = learning_batch(kind)
-    hyper, objective = Hyper(clip_eps=0.1, value_clip_eps=0.1), Objective(advantage_norm="none")
+    hyper, objective = (
+        Hyper(clip_eps=0.1, value_clip_eps=0.1),
+        Objective(advantage_norm="none", inactive_targets=True),
+    )
 
     ours = ours_of(*rows)
     facts = objective.facts(ours)
@@ -375,7 +379,7 @@ def test_one_full_update_of_ten_epochs(kind, x64):
     _, policy, params = models(kind)
     rows = learning_batch(kind)
     hyper = Hyper(lr=7e-4, clip_eps=0.05, value_clip_eps=0.05)
-    objective = Objective(advantage_norm="batch")
+    objective = Objective(advantage_norm="batch", inactive_targets=True)
     optimiser = optax.scale_by_adam(eps=1e-5)
     batch = ours_of(*rows)
     (known,) = moments([(batch.advantage, batch.active)])

@@ -137,7 +137,7 @@ def test_gae_by_hand():
         "zero_gae": [0.5, 0.0],
     }
     column = [x.reshape(2, 1, 1) for x in (reward, value, next_value)]
-    ends = np.zeros((2, 1), bool), truncated.reshape(2, 1)
+    ends = np.zeros((2, 1, 1), bool), truncated.reshape(2, 1)
     for mode, by_hand in expected.items():
         advantage, returns = gae_loop(*column, *ends, 0.5, 0.5, mode)
         np.testing.assert_allclose(advantage.ravel(), by_hand)
@@ -147,8 +147,8 @@ def test_gae_by_hand():
 def test_gae_at_lambda_one_is_monte_carlo():
     rng = np.random.default_rng(3)
     reward, value, next_value = rng.normal(size=(3, 12, 5, 2))
-    terminated, truncated = rng.random((2, 12, 5)) < 0.2
-    done = (terminated | truncated)[:-1, :, None]
+    terminated, truncated = rng.random((12, 5, 2)) < 0.2, rng.random((12, 5)) < 0.2
+    done = (terminated | truncated[..., None])[:-1]
     next_value[:-1] = np.where(done, next_value[:-1], value[1:])
     _, returns = gae_loop(reward, value, next_value, terminated, truncated, 0.9, 1.0, "bootstrap")
     expected = monte_carlo_loop(reward, next_value, terminated, truncated, 0.9)

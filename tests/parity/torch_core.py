@@ -22,16 +22,16 @@ def gae_loop(reward, value, next_value, terminated, truncated, gamma, lam, time_
     bootstrap: b = 1-terminated, c = (1-terminated)(1-truncated)
     terminal:  b = c = (1-terminated)(1-truncated)
     zero_gae:  as terminal, then g_t = 0 where truncated
-    `next_value[t]` is V of what step t led to, before any reset.
+    `next_value[t]` is V of what step t led to, before any reset; `terminated` is (T, E, N),
+    `truncated` (T, E).
     """
     if time_limit not in ("bootstrap", "terminal", "zero_gae"):
         raise ValueError(f"unknown time_limit {time_limit!r}")
     advantage = np.zeros_like(reward)
     g = np.zeros_like(reward[0])
     for t in reversed(range(len(reward))):
-        # (E,) -> (E, 1): the agents of an environment end together.
-        goes_on = 1.0 - terminated[t][:, None]
-        in_time = 1.0 - truncated[t][:, None]
+        goes_on = 1.0 - terminated[t]
+        in_time = 1.0 - truncated[t][:, None]  # (E,) -> (E, 1): time is up for all agents at once
         kept = goes_on * in_time
         bootstrap = goes_on if time_limit == "bootstrap" else kept
         delta = reward[t] + gamma * bootstrap * next_value[t] - value[t]
@@ -47,14 +47,14 @@ def monte_carlo_loop(reward, next_value, terminated, truncated, gamma):
     returns = np.zeros_like(reward)
     last = len(reward) - 1
     for t in reversed(range(len(reward))):
-        for e in range(reward.shape[1]):
-            if terminated[t, e]:
+        for e, i in np.ndindex(reward.shape[1:]):
+            if terminated[t, e, i]:
                 future = 0.0
             elif truncated[t, e] or t == last:
-                future = next_value[t, e]
+                future = next_value[t, e, i]
             else:
-                future = returns[t + 1, e]
-            returns[t, e] = reward[t, e] + gamma * future
+                future = returns[t + 1, e, i]
+            returns[t, e, i] = reward[t, e, i] + gamma * future
     return returns
 
 

@@ -167,16 +167,18 @@ class Mpe:
     ) -> TimeStep:
         legal = self.spec.action_mask
         num_envs, num_agents = reward.shape
+        mask = jnp.broadcast_to(legal[None], (num_envs, *legal.shape))
         return TimeStep(
             obs=obs,
             state=joint,
-            action_mask=jnp.broadcast_to(legal[None], (num_envs, *legal.shape)),
+            action_mask=mask,
             active=jnp.ones((num_envs, num_agents), bool),
             reward=reward,
-            terminated=jnp.zeros(num_envs, bool),
+            terminated=jnp.zeros((num_envs, num_agents), bool),
             truncated=truncated,
             final_obs=final_obs,
             final_state=final_state,
+            final_action_mask=mask,
         )
 
 
