@@ -75,7 +75,7 @@ class Transition(NamedTuple):
     paid: jax.Array  # [E, N] as the world gave it
     terminated: jax.Array  # [E, N] bool
     truncated: jax.Array  # [E] bool
-    final_value: jax.Array  # [E, N] of the final observation where truncated, else 0
+    final_value: jax.Array  # [E, N] of the final observation where truncated, else anything
 
 
 class Batch(NamedTuple):

@@ -1,0 +1,252 @@
+"""python -m tests.mutations [WORD …]: single wrong lines, each of which some test must catch.
+
+Not part of the suite. Every mutation is applied to a copy of the package; its tests must then fail.
+With words, only mutations whose name has one of them.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+WIRING = "tests/test_wiring.py"
+
+
+class Mutation(NamedTuple):
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: str = WIRING
+
+
+MUTATIONS = [
+    Mutation(
+        "final_obs of the next episode",
+        "rollout.py",
+        "final_obs = norms.seen(after.final_obs)",
+        "final_obs = norms.seen(after.obs)",
+    ),
+    Mutation(
+        "final view valued with void memory",
+        "rollout.py",
+        "going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)",
+        "going_on = jnp.ones(after.truncated.shape, after.reward.dtype)",
+    ),
+    Mutation(
+        "memory not reset at a time limit",
+        "rollout.py",
+        "begun = timestep.over.astype",
+        "begun = timestep.terminated.all(-1).astype",
+    ),
+    Mutation(
+        "memory never reset",
+        "rollout.py",
+        "begun = timestep.over.astype(timestep.obs.dtype)",
+        "begun = 0 * timestep.over.astype(timestep.obs.dtype)",
+    ),
+    Mutation(
+        "final_value ignored",
+        "trainer.py",
+        "jnp.where(played.truncated[..., None], played.final_value, following)",
+        "following",
+    ),
+    Mutation(
+        "last bootstrap 0",
+        "trainer.py",
+        "jnp.concatenate([value[1:], last_value[None]])",
+        "jnp.concatenate([value[1:], 0 * last_value[None]])",
+    ),
+    Mutation(
+        "time_limit always bootstrap",
+        "returns.py",
+        'no_future = terminated if time_limit == "bootstrap" else ended',
+        "no_future = terminated",
+    ),
+    Mutation(
+        "masks dropped in group_view",
+        "policies.py",
+        "action_mask=None if mask is None else mask[..., mine, :],",
+        "action_mask=None,",
+    ),
+    Mutation(
+        "masks of other agents in group_view",
+        "policies.py",
+        "action_mask=None if mask is None else mask[..., mine, :],",
+        "action_mask=None if mask is None else mask[..., : len(agents), :],",
+    ),
+    Mutation(
+        "evaluation counts past the first episode",
+        "evaluation.py",
+        "running = running * (1.0 - timestep.over)",
+        "running = running * 1.0",
+    ),
+    Mutation(
+        "evaluation ends with the first agent",
+        "evaluation.py",
+        "running * (1.0 - timestep.over)",
+        "running * (1.0 - (timestep.truncated | timestep.terminated.any(-1)))",
+    ),
+    Mutation(
+        "evaluation without statistics",
+        "evaluation.py",
+        "sight = perceive(env.spec, timestep, norms)",
+        "sight = perceive(env.spec, timestep, UNCHANGED)",
+    ),
+    Mutation(
+        "active ignored",
+        "rollout.py",
+        "active=timestep.active[:, mine].astype(after.reward.dtype),",
+        "active=jnp.ones_like(reward[:, mine]),",
+    ),
+    Mutation(
+        "active of the step after",
+        "rollout.py",
+        "active=timestep.active[:, mine]",
+        "active=after.active[:, mine]",
+    ),
+    Mutation(
+        "values not denormalised for GAE",
+        "trainer.py",
+        "known, ahead = value_norm.denormalise(value), value_norm.denormalise(next_value)",
+        "known, ahead = value, next_value",
+    ),
+    Mutation(
+        "PopArt's old values in wrong units",
+        "trainer.py",
+        'value=known if self.objective.value_norm == "popart" else value,',
+        "value=value,",
+    ),
+    Mutation(
+        "statistics learn before they are used",
+        "rollout.py",
+        "counted = norms.paid(reward)",
+        "counted = carry[3].paid(reward)",
+    ),
+    Mutation(
+        "reward not shared by team",
+        "rollout.py",
+        "reward = shared_reward(after.reward, spec.teams, share)",
+        "reward = after.reward",
+    ),
+    Mutation(
+        "ends of the world for everybody",
+        "rollout.py",
+        'if agent_end == "own":',
+        'if agent_end == "never":',
+    ),
+    Mutation(
+        "ends of agents where the world's were asked for",
+        "rollout.py",
+        "    return jnp.broadcast_to(terminated.all(-1, keepdims=True), terminated.shape)",
+        "    return terminated",
+    ),
+    Mutation(
+        "advantages normalised over all agents",
+        "trainer.py",
+        "[*whole, (advantage, played.active)]",
+        "[*whole, (advantage, jnp.ones_like(advantage))]",
+    ),
+    Mutation(
+        "one shuffle for all epochs",
+        "update.py",
+        "order = jax.random.permutation(key, count) if shuffled",
+        "order = jax.random.permutation(jax.random.key(0), count) if shuffled",
+        "tests/test_update.py",
+    ),
+    Mutation(
+        "minibatches of neighbouring worlds",
+        "update.py",
+        "groups = jnp.moveaxis(x.reshape(length, worlds // count, count, *rest), 2, 0)",
+        "groups = jnp.moveaxis(x.reshape(length, count, worlds // count, *rest), 1, 0)",
+        "tests/test_update.py",
+    ),
+    Mutation(
+        "chunks of different worlds mixed",
+        "update.py",
+        "jnp.moveaxis(pieces, 0, 2)",
+        "jnp.moveaxis(pieces, 0, 1)",
+        "tests/test_update.py",
+    ),
+    Mutation(
+        "the same noise in every shard",
+        "shards.py",
+        "first = lax.axis_index(DATA) * num_envs if shards > 1 else 0",
+        "first = 0",
+        "tests/test_devices.py -k numbers",
+    ),
+    Mutation(
+        "surrogate maximised the wrong way",
+        "losses.py",
+        "return -jnp.minimum(ratio * advantage, clipped * advantage)",
+        "return -jnp.maximum(ratio * advantage, clipped * advantage)",
+        "tests/test_losses.py",
+    ),
+    Mutation(
+        "huber's slope",
+        "losses.py",
+        "delta * (size - 0.5 * delta)",
+        "delta * size",
+        "tests/test_losses.py",
+    ),
+    Mutation(
+        "optimistic value clip",
+        "losses.py",
+        "return jnp.maximum(loss, clipped_loss)",
+        "return jnp.minimum(loss, clipped_loss)",
+        "tests/test_losses.py",
+    ),
+    Mutation(
+        "dead agents in value statistics",
+        "objective.py",
+        "counted = everything if self.inactive_targets else mask",
+        "counted = everything",
+        "tests/test_wiring.py -k statistics",
+    ),
+]
+
+
+def killed(mutation: Mutation, place: Path) -> bool:
+    """Whether the tests fail with it."""
+    path = place / "jmarl" / mutation.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(mutation.right) != 1:
+        raise SystemExit(f"{mutation.name}: {mutation.right!r} is not once in {mutation.file}")
+    path.write_text(text.replace(mutation.right, mutation.wrong), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *mutation.tests.split()]
+    try:
+        done = subprocess.run(command, cwd=place, capture_output=True)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{mutation.name}: pytest failed\n{done.stdout.decode()[-2000:]}")
+    return done.returncode == 1
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    chosen = [m for m in MUTATIONS if not words or any(word in m.name for word in words)]
+    survivors = []
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory) / "copy"
+        ignored = shutil.ignore_patterns(".git", "runs", "__pycache__", ".*_cache", "*.egg-info")
+        shutil.copytree(ROOT, place, ignore=ignored)
+        for mutation in chosen:
+            begin = time.perf_counter()
+            dead = killed(mutation, place)
+            seconds = time.perf_counter() - begin
+            print(
+                f"{'killed  ' if dead else 'SURVIVED'} {seconds:4.0f} s  {mutation.name}",
+                flush=True,
+            )
+            survivors += [] if dead else [mutation.name]
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed")
+    raise SystemExit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""What stands between the equations: a rollout, its batch and an evaluation, replayed by plain
+loops.
+
+The world is made for it: two teams of unlike agents, masks that change, worlds that end at
+different times, by an end or by a time limit, and an agent that is out before its world ends.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch_core
+from flax import struct
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from jmarl.algorithms import make_groups, make_trainer
+from jmarl.config import build
+from jmarl.envs.base import EnvSpec, Team
+from jmarl.envs.batched import Batched, Outcome, padded_view
+from jmarl.evaluation import play_episodes
+from jmarl.normalize import UNCHANGED, ValueNorm
+from jmarl.policies import group_view
+from jmarl.rollout import rollout, world_keys
+from jmarl.spaces import Discrete
+from jmarl.types import Perception, float_dtype
+
+E, T, N, A, GAMMA, LAMBDA = 5, 12, 3, 3, 0.9, 0.8
+CASES = {
+    "mat": {},
+    "mappo": {"ppo": {"value_norm": "popart", "time_limit": "terminal", "agent_end": "world"}},
+    "rmappo": {"ppo": {"reward": "individual"}},
+    "ippo": {"ppo": {"normalise_obs": True, "normalise_reward": True, "value_norm": "none"}},
+}
+
+
+class StageState(struct.PyTreeNode):
+    clock: jax.Array  # [] int32
+    length: jax.Array  # [] int32: 3 to 6 steps
+    real_end: jax.Array  # [] bool, or a time limit
+    tally: jax.Array  # [N]: what was done so far
+    phase: jax.Array  # []
+
+
+class Stage:
+    """One world. Agent 1 is out from step 2."""
+
+    spec = EnvSpec(
+        name="test/stage",
+        agents=("first", "second", "third"),
+        teams=(Team("pair", (0, 1)), Team("single", (2,))),
+        obs_sizes=(4, 4, 2),
+        action_spaces=(Discrete(A),) * N,
+        state_size=10,
+        episode_length=6,
+        dialect="test",
+        varying_action_mask=True,
+    )
+
+    def reset(self, key):
+        keys = jax.random.split(key, 3)
+        state = StageState(
+            clock=jnp.zeros((), jnp.int32),
+            length=jax.random.randint(keys[0], (), 3, 7).astype(jnp.int32),
+            real_end=jax.random.bernoulli(keys[1]),
+            tally=jnp.zeros(N, float_dtype()),
+            phase=jax.random.uniform(keys[2], (), float_dtype()),
+        )
+        return state, self.view(state)
+
+    def step(self, key, state, action):
+        del key
+        reward = (action - 1.0) * (1 + jnp.arange(N)) + state.phase + state.clock / 10
+        state = state.replace(clock=state.clock + 1, tally=0.5 * state.tally + action)
+        view, over = self.view(state), state.clock >= state.length
+        terminated = (over & state.real_end) | ~view.active
+        return state, Outcome(view, reward, terminated, over & ~state.real_end)
+
+    def view(self, state):
+        clock = state.clock / 6
+        obs = [
+            jnp.stack([clock, state.tally[i], state.phase, jnp.asarray(i - 0.5)]) for i in range(2)
+        ]
+        obs.append(jnp.stack([state.tally.sum(), 1 - clock]))
+        illegal = jnp.arange(A)[None] == (state.clock + jnp.arange(N))[:, None] % A
+        active = jnp.array([True, False, True]) | (state.clock < 2)
+        return padded_view(self.spec, obs, action_mask=~illegal, active=active)
+
+
+class Recorded(NamedTuple):
+    trainer: object
+    hyper: object
+    start: object
+    after: object
+    played: list
+    key: object
+
+
+def made(algorithm):
+    case = CASES[algorithm]
+    ppo = {"gamma": GAMMA, "gae_lambda": LAMBDA, "num_minibatches": 1} | case.get("ppo", {})
+    net = {"n_embd": 8, "hidden": [8]}
+    values = {"algorithm": algorithm, "env": "probe/coordination", "num_envs": E, "net": net}
+    config = build(values | {"rollout_length": T, "ppo": ppo})
+    trainer, hyper = make_trainer(config)
+    env = Batched(Stage())
+    return dataclasses.replace(trainer, env=env, groups=make_groups(config, env.spec)), hyper
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def recorded(request, unwatched):
+    """One rollout from the middle of a run: memories, episodes and statistics are under way."""
+    with jax.enable_x64(True):
+        trainer, hyper = made(request.param)
+        env, groups, key = trainer.env, trainer.groups, jax.random.key(7)
+
+        def play(state, key):
+            share, end = trainer.share, trainer.agent_end
+            worlds = jnp.arange(E)
+            return rollout(env, groups, state, key, worlds, T, share, GAMMA, agent_end=end)
+
+        start = jax.jit(trainer.init)(jax.random.key(3))
+        start, _ = jax.jit(play)(start, jax.random.key(5))
+        after, played = jax.jit(play)(start, key)
+        yield Recorded(trainer, hyper, start, after, played, key)
+
+
+def of_world(tree, e):
+    return jax.tree.map(lambda x: x[e : e + 1], tree)
+
+
+def perceived(view, norm):
+    """What one world's agents see, `[1, …]`, observations as `norm` has them. No episode begins:
+    the loops below void memories themselves."""
+    obs = np.asarray(view.obs) if norm is None else norm(np.asarray(view.obs))
+    state, mask = (jnp.asarray(x)[None] for x in (view.state, view.action_mask))
+    return Perception(jnp.asarray(obs)[None], state, mask, jnp.zeros(1))
+
+
+class Statistics:
+    """Running units of observations and rewards, by gymnasium's own class."""
+
+    def __init__(self, norms):
+        self.obs = [RunningMeanStd(shape=(4,)) for _ in range(N)]
+        for i, own in enumerate(self.obs):
+            own.mean, own.var = (np.asarray(x[i]) for x in (norms.obs.mean, norms.obs.variance))
+            own.count = float(norms.obs.count)
+        self.paid, given = RunningMeanStd(shape=()), norms.reward.moments
+        self.paid.mean, self.paid.var = float(given.mean), float(given.variance)
+        self.paid.count, self.sum = float(given.count), np.array(norms.reward.running)
+
+    def normalise(self, obs):
+        each = [(o - m.mean) / np.sqrt(m.var + 1e-8) for o, m in zip(obs, self.obs, strict=True)]
+        return np.stack(each).clip(-10, 10)
+
+    def learn(self, obs, reward, terminated):
+        """`[E, N, …]`, after every step."""
+        for i, own in enumerate(self.obs):
+            own.update(obs[:, i])
+        self.sum = self.sum * GAMMA * ~terminated + reward
+        self.paid.update(self.sum.reshape(-1))
+
+    def scale(self, reward):
+        return (reward / np.sqrt(self.paid.var + 1e-8)).clip(-10, 10)
+
+
+def replay(recorded):
+    """By world, step and agent, with the recorded actions. Yields (t, e, group, expected)."""
+    trainer, start, played = recorded.trainer, recorded.start, recorded.played
+    world, spec = trainer.env.world, trainer.env.spec
+    step, reset, view = (jax.jit(getattr(world, name)) for name in ("step", "reset", "view"))
+    groups, norms = trainer.groups, start.normalisers
+    states = [jax.tree.map(lambda x, e=e: x[e], start.env) for e in range(E)]
+    views = [view(state) for state in states]
+    memory = [[of_world(kept, e) for kept in start.memory] for e in range(E)]
+    begun = np.array(start.timestep.over)
+    statistics = None if norms == UNCHANGED else Statistics(norms)
+    step_keys = jax.random.split(jax.random.split(recorded.key, 3)[1], T)
+    act, value = ([jax.jit(getattr(g.policy, name)) for g in groups] for name in ("act", "value"))
+
+    for t in range(T):
+        seen, decided = {}, {}
+        for e in range(E):
+            norm = statistics and statistics.normalise
+            for g, group in enumerate(groups):
+                if begun[e]:
+                    memory[e][g] = group.policy.memory(1)
+                seen[e, g] = group_view(spec, group.agents, perceived(views[e], norm))
+                noise = group.policy.draw_noise(jax.random.key(0), 1)  # values do not depend on it
+                given = (start.params[g], noise, memory[e][g], seen[e, g])
+                before = memory[e][g]
+                memory[e][g], decision = act[g](*given)
+                decided[e, g] = (decision, before, bool(begun[e]))
+        outcomes, restarted = [], []
+        keys = jax.vmap(jax.random.fold_in, (0, None))(world_keys(step_keys[t], jnp.arange(E)), 1)
+        for e in range(E):
+            action = np.zeros(N, int)
+            for g, group in enumerate(groups):
+                action[list(group.agents)] = played[g].decision.action[t, e]
+            states[e], outcome = step(None, states[e], jnp.asarray(action))
+            outcomes.append(outcome)
+            over = bool(outcome.truncated | outcome.terminated.all())
+            restarted.append(reset(keys[e]) if over else (states[e], outcome.view))
+            begun[e] = over
+        reward = np.array([o.reward for o in outcomes])
+        gone = np.array([o.terminated for o in outcomes])
+        if trainer.agent_end == "world":
+            gone = np.broadcast_to(gone.all(-1, keepdims=True), gone.shape)
+        if trainer.share == "team_mean":
+            reward[:, :2] = reward[:, :2].mean(-1, keepdims=True)
+        paid = reward
+        if statistics:
+            statistics.learn(np.array([view.obs for _, view in restarted]), reward, gone)
+            paid = statistics.scale(reward)
+        for e in range(E):
+            norm = statistics and statistics.normalise
+            last = perceived(outcomes[e].view, norm)
+            for g, group in enumerate(groups):
+                mine, (decision, before, first) = list(group.agents), decided[e, g]
+                expected = {
+                    "perception.obs": seen[e, g].obs[0],
+                    "perception.state": seen[e, g].state[0],
+                    "perception.action_mask": seen[e, g].action_mask[0],
+                    "perception.fresh": first,
+                    "decision.value": decision.value[0],
+                    "active": np.asarray(views[e].active)[mine],
+                    "reward": paid[e, mine],
+                    "paid": reward[e, mine],
+                    "terminated": gone[e, mine],
+                    "truncated": outcomes[e].truncated,
+                }
+                for part in () if first else before:  # a GRU's memory before it acted
+                    expected[f"decision.context.{part}"] = before[part][0]
+                if outcomes[e].truncated:  # elsewhere it is not looked at
+                    after = group_view(spec, group.agents, last)
+                    final = value[g](start.params[g], None, memory[e][g], after)
+                    expected["final_value"] = final[0]
+                yield (t, e, g), expected
+        states, views = map(list, zip(*restarted, strict=True))
+
+
+def found(transition, name):
+    for part in name.split("."):
+        transition = transition[part] if isinstance(transition, dict) else getattr(transition, part)
+    return transition
+
+
+def test_a_rollout_is_what_a_plain_loop_plays(recorded):
+    names, ends = set(), 0
+    for (t, e, g), expected in replay(recorded):
+        for name, value in expected.items():
+            ours = np.asarray(found(recorded.played[g], name))[t, e]
+            np.testing.assert_allclose(ours, value, atol=1e-9, err_msg=f"{name} {t} {e} {g}")
+            names.add(name)
+        ends += bool(expected["truncated"])
+    assert ends > 3
+    assert len(names) >= 10
+    everything = recorded.played[0]
+    assert (everything.terminated[..., 1] != everything.terminated[..., 0]).any() == (
+        recorded.trainer.agent_end == "own"
+    )
+    assert not everything.active.all()
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_batch_is_counted_from_its_rollout(recorded, group):
+    """With value statistics that are neither 0 nor 1."""
+    trainer, played = recorded.trainer, recorded.played[group]
+    norm = ValueNorm.create().update(jnp.asarray(3.0), jnp.asarray(13.0))  # mean 3, deviation 2
+    last = jnp.asarray(np.random.default_rng(0).normal(size=played.final_value.shape[1:]))
+    batch, metrics = jax.jit(trainer._batch)(played, last, norm, recorded.hyper)
+
+    def real(value):
+        value = np.asarray(value)
+        return value if trainer.objective.value_norm == "none" else 3.0 + 2.0 * value
+
+    value = real(played.decision.value)
+    following = np.concatenate([value[1:], real(last)[None]])
+    cut = np.asarray(played.truncated)
+    ahead = np.where(cut[..., None], real(played.final_value), following)
+    ends = (np.asarray(played.terminated), cut)
+    reward = np.asarray(played.reward)
+    advantage, target = torch_core.gae_loop(
+        reward, value, ahead, *ends, GAMMA, LAMBDA, trainer.time_limit
+    )
+    np.testing.assert_allclose(batch.target, target, atol=1e-9)
+    own = trainer.objective.value_norm == "popart"
+    np.testing.assert_allclose(batch.value, value if own else played.decision.value, atol=1e-9)
+    np.testing.assert_array_equal(batch.active, played.active)
+    np.testing.assert_array_equal(batch.log_prob, played.decision.log_prob)
+    if trainer.objective.advantage_norm == "batch":
+        acted = advantage[np.asarray(played.active) > 0]
+        advantage = (advantage - acted.mean()) / (acted.std() + 1e-5)
+    np.testing.assert_allclose(batch.advantage, advantage, atol=1e-9)
+    counted = played.active > 0 if trainer.agent_end == "own" else np.ones(reward.shape, bool)
+    paid, error = (np.asarray(x)[counted] for x in (played.paid, target - value))
+    np.testing.assert_allclose(metrics["train/reward"], paid.mean())
+    explained = 1 - error.var() / target[counted].var()
+    np.testing.assert_allclose(metrics["losses/explained_variance"], explained)
+
+
+def test_an_evaluation_counts_first_episodes_only(recorded):
+    trainer, start = recorded.trainer, recorded.start
+    env, groups, norms = trainer.env, trainer.groups, start.normalisers
+    norms = norms if norms.obs is not None else UNCHANGED
+    key, episodes = jax.random.key(11), 6
+    seen = jax.jit(
+        lambda p: play_episodes(env, groups, p, key, episodes, deterministic=True, norms=norms)
+    )(start.params)
+    reset_key = jax.random.split(key, 3)[0]
+    states, _ = env.reset(reset_key, episodes)
+    statistics = None if norms == UNCHANGED else Statistics(norms)
+    for e in range(episodes):
+        state = jax.tree.map(lambda x, e=e: x[e], states)
+        memory = [group.policy.memory(1) for group in groups]
+        view, over, total, length = env.world.view(state), False, np.zeros(N), 0
+        while not over:
+            action = np.zeros(N, int)
+            for g, group in enumerate(groups):
+                sight = perceived(view, statistics and statistics.normalise)
+                sight = group_view(env.spec, group.agents, sight)
+                noise = group.policy.draw_noise(jax.random.key(0), 1)
+                given = (start.params[g], noise, memory[g], sight)
+                memory[g], decision = group.policy.act(*given, deterministic=True)
+                action[list(group.agents)] = decision.action[0]
+            state, outcome = env.world.step(None, state, jnp.asarray(action))
+            view, over = outcome.view, bool(outcome.truncated | outcome.terminated.all())
+            total, length = total + np.asarray(outcome.reward), length + 1
+        np.testing.assert_allclose(seen.agent_return[e], total, atol=1e-9)
+        assert seen.length[e] == length
+    assert len(set(np.asarray(seen.length))) > 1
+
+
+@pytest.mark.parametrize("inactive", [False, True])
+def test_value_statistics_leave_out_who_is_out(recorded, inactive):
+    """Unless the references' rule is asked for."""
+    trainer, played = recorded.trainer, recorded.played[0]
+    last = jnp.zeros(played.final_value.shape[1:])
+    batch, _ = jax.jit(trainer._batch)(played, last, ValueNorm.create(), recorded.hyper)
+    objective = dataclasses.replace(trainer.objective, inactive_targets=inactive)
+    facts = jax.jit(objective.facts)(batch)
+    target, active = np.asarray(batch.target), np.asarray(batch.active) > 0
+    counted = target if inactive else target[active]
+    np.testing.assert_allclose(facts.target_mean, counted.mean())
+    np.testing.assert_allclose(facts.target_square, (counted**2).mean())
+    np.testing.assert_allclose(facts.counts, [active.sum(), T * E, T * E * 2])
