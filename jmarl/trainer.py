@@ -20,7 +20,7 @@ from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
 from jmarl.rollout import perceive, rollout, world_keys
 from jmarl.shards import Sum, alone, together, world_numbers
-from jmarl.types import Batch, Metrics, State, TimeStep, Transition
+from jmarl.types import ROUND, Batch, Metrics, State, TimeStep, Transition
 from jmarl.update import (
     Epoch,
     Learner,
@@ -81,6 +81,7 @@ class Trainer:
             normalisers=self._normalisers(timestep),
             key=key,
             update=jnp.zeros((), jnp.int32),
+            rounds=jnp.zeros((), jnp.int32),
         )
 
     @property
@@ -116,9 +117,8 @@ class Trainer:
             hyper.gamma,
             self.across,
         )
-        lr = scheduled(
-            hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
-        )
+        done = state.rounds * float(ROUND) + state.update
+        lr = scheduled(hyper.lr, self.lr_schedule, done, self.total_updates, self.lr_end_factor)
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
             policy = group.policy
@@ -141,7 +141,8 @@ class Trainer:
             opt_state=opt_state,
             value_norm=value_norm,
             key=key,
-            update=state.update + 1,
+            update=(state.update + 1) % ROUND,
+            rounds=state.rounds + (state.update + 1) // ROUND,
         )
         return after, metrics
 

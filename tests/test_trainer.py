@@ -1,5 +1,6 @@
 """The composed train step: invariants on small shapes."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -75,6 +76,16 @@ def test_learning_rate_decays_to_the_end(spread):
     _, hyper, state, step = spread
     _, metrics = step(fresh(state).replace(update=jnp.asarray(7, jnp.int32)), hyper)
     np.testing.assert_allclose(metrics["charts/learning_rate"], 0.3 * hyper.lr, rtol=1e-5)
+
+
+def test_more_updates_are_counted_than_an_int32_holds(spread):
+    """9·2³⁰ + 2³⁰ - 1, then one more: about 10¹⁰."""
+    trainer, hyper, state, _ = spread
+    many = {"update": jnp.asarray(2**30 - 1, jnp.int32), "rounds": jnp.asarray(9, jnp.int32)}
+    step = jax.jit(dataclasses.replace(trainer, total_updates=20 * 2**30).step)
+    after, metrics = step(fresh(state).replace(**many), hyper)
+    assert (int(after.rounds), int(after.update)) == (10, 0)
+    np.testing.assert_allclose(metrics["charts/learning_rate"], 0.5 * hyper.lr, rtol=1e-5)
 
 
 def test_whole_episodes_are_scored(spread):
