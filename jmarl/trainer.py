@@ -163,7 +163,7 @@ class Trainer:
                 played.reward, known, ahead, *ends, hyper.gamma, hyper.gae_lambda, self.time_limit
             )
         else:
-            target = monte_carlo(played.reward, ahead, *ends, hyper.gamma)
+            target = monte_carlo(played.reward, known, ahead, *ends, hyper.gamma, self.time_limit)
             advantage = target - known
         batch = Batch(
             perception=played.perception,

@@ -166,3 +166,19 @@ def test_sequences_in_pieces_begin_with_what_was_remembered(start_state, alike):
     _, metrics = jax.jit(trainer.step)(state, hyper)
     apart = float(metrics["losses/approx_kl"])
     assert (apart < 1e-9) == alike
+
+
+def test_monte_carlo_and_gae_read_a_time_limit_alike():
+    """Episodes of 3 steps are cut within rollouts of 5. With λ = 1 both count the same returns."""
+    learned = []
+    for returns in ("gae", "monte_carlo"):
+        chosen = {
+            "algorithm": "ippo",
+            "rollout_length": 5,
+            "env_options": {"episode_length": 3},
+            "ppo": {"returns": returns, "time_limit": "zero_gae", "gae_lambda": 1.0, "epochs": 1},
+        }
+        trainer, hyper = make_trainer(build(TINY | chosen))
+        state = jax.jit(trainer.init)(jax.random.key(0))
+        learned.append(jax.jit(trainer.step)(state, hyper)[1]["losses/value_loss"])
+    np.testing.assert_allclose(*learned, rtol=1e-4)
