@@ -200,5 +200,11 @@ class Normalisers(NamedTuple):
             return self
         return self._replace(reward=self.reward.update(reward, terminated, gamma, across))
 
+    def inherit(self, other: "Normalisers") -> "Normalisers":
+        """The statistics of `other`, with the sums of rewards that run in one's own worlds."""
+        if self.reward is None or other.reward is None:
+            return other
+        return other._replace(reward=other.reward.replace(running=self.reward.running))
+
 
 UNCHANGED = Normalisers()
