@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jmarl.finite import all_finite, select
 from jmarl.shards import Sum, alone
 
 BETA = 0.99999  # a Python float: 1 - float32(β) would be 0.14 % off
@@ -164,8 +165,7 @@ class RewardScale(struct.PyTreeNode):
         gamma: jax.Array | float,
         across: Sum = alone,
     ) -> "RewardScale":
-        going_on = 1.0 - terminated.astype(reward.dtype)
-        running = self.running * gamma * going_on[:, None] + reward
+        running = jnp.where(terminated[:, None], 0.0, self.running * gamma) + reward
         return RewardScale(running, self.moments.update(running.reshape(-1), across))
 
     def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
@@ -199,6 +199,19 @@ class Normalisers(NamedTuple):
         if self.reward is None:
             return self
         return self._replace(reward=self.reward.update(reward, terminated, gamma, across))
+
+    def finite_or(self, before: "Normalisers") -> "Normalisers":
+        """These, or what was known before if they have taken in a number that is not finite."""
+        obs, reward = self.obs, self.reward
+        if obs is not None:
+            obs = select(all_finite(obs), obs, before.obs)
+        if reward is not None and before.reward is not None:
+            old, running = before.reward, reward.running
+            reward = RewardScale(
+                running=jnp.where(jnp.isfinite(running), running, old.running),
+                moments=select(all_finite(reward.moments), reward.moments, old.moments),
+            )
+        return Normalisers(obs, reward)
 
     def inherit(self, other: "Normalisers") -> "Normalisers":
         """The statistics of `other`, with the sums of rewards that run in one's own worlds."""
