@@ -188,8 +188,9 @@ class Crew:
         and with its own chance; both are places among those in training."""
         own = self.states()
         other = self.population.take(own, source)
-        learned = ("params", "opt_state", "value_norm", "normalisers")
-        self._split(own.replace(**{name: getattr(other, name) for name in learned}))
+        learned = {name: getattr(other, name) for name in ("params", "opt_state", "value_norm")}
+        normalisers = own.normalisers.inherit(other.normalisers)
+        self._split(own.replace(**learned, normalisers=normalisers))
 
     def states(self) -> State:
         """`[A, …]`, in the order of `alive`."""

@@ -197,9 +197,11 @@ scored.defvjp(_scored, _scored_gradient)
 
 
 def drawn(logits: jax.Array, point: jax.Array) -> jax.Array:
-    """`[n, …]` → `[…]`: a choice from softmax(logits), by a point that is uniform in [0, 1). What
-    has no probability is never drawn: the point lies below the sum of those that have."""
+    """`[n, …]` → `[…]`: a choice from softmax(logits), by a point that is uniform in [0, 1)."""
     weights = jnp.exp(logits - greatest(logits)[None])
     below = list(itertools.accumulate(weights))
-    point = point * below[-1]
+    # A point of 0 stands for all numbers up to ε, so take their middle: at exactly 0 the first
+    # action would be drawn however improbable it is. At the other end rounding keeps the product
+    # below the last sum, so no improbable action there is drawn either.
+    point = jnp.maximum(point, jnp.finfo(point.dtype).eps / 2) * below[-1]
     return total(jnp.stack([(point >= edge).astype(jnp.int32) for edge in below]))

@@ -102,7 +102,7 @@ class Facts(NamedTuple):
     counts: Counts
     advantage: Moments | None  # None where they are not normalised over it
     target_mean: jax.Array
-    target_square: jax.Array  # mean of squares
+    target_variance: jax.Array
 
 
 # -- diagnostics -----------------------------------------------------------------------------------

@@ -1,43 +1,87 @@
 """Running statistics: of value targets (ValueNorm, PopArt), of observations and of rewards."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jmarl.finite import all_finite, select
 from jmarl.shards import Sum, alone
 
 BETA = 0.99999  # a Python float: 1 - float32(β) would be 0.14 % off
 EPSILON = 1e-5
 MIN_VARIANCE = 1e-2
+MANY_UPDATES = 2**30  # by then βⁿ is 0, so counting further would only overflow
+
+
+def add(total: jax.Array, rest: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """total + rest + step, rounded, and the rounding error, which is the next `rest`. Without it
+    float32 drops every step below total·2⁻²⁵, and long averages stop moving. Kahan 1965."""
+    step = step + rest
+    rounded = total + step
+    return rounded, step - (rounded - total)
 
 
 class ValueNorm(struct.PyTreeNode):
-    """Debiased exponential averages of targets and their squares. Before the first update the
-    mean is 0 and the variance at its floor, so that values are denormalised by 0.1."""
+    """Exponential mean and variance of targets, debiased as Adam debiases its averages. Before the
+    first update the mean is 0 and the variance at its floor, so values are denormalised by 0.1.
 
-    mean: jax.Array  # biased averages
-    square: jax.Array
-    debias: jax.Array
+    The references keep biased sums of x, x² and 1 (`from_sums`, `sums`). In float32 those lose the
+    variance: the sum of 1 stops short of 1, and E[x²] - E[x]² cancels. Hence this centred form.
+    """
+
+    mean: jax.Array
+    variance: jax.Array  # without its floor
+    mean_rest: jax.Array  # rounding errors, see `add`
+    variance_rest: jax.Array
+    updates: jax.Array  # int32, at most MANY_UPDATES
 
     @classmethod
     def create(cls) -> "ValueNorm":
         zero = jnp.zeros(())
-        return cls(zero, zero, zero)
+        return cls(zero, zero, zero, zero, jnp.zeros((), jnp.int32))
 
-    def update(self, mean: jax.Array, square: jax.Array) -> "ValueNorm":
-        """μ ← βμ + (1-β)·mean(x), likewise for x² and for 1; given are those means over all of a
+    @classmethod
+    def from_sums(cls, mean: float, square: float, debias: float) -> "ValueNorm":
+        """From the references' running_mean, running_mean_sq and debiasing_term."""
+        scale = max(float(debias), EPSILON)
+        average = float(mean) / scale
+        updates = math.log1p(-min(float(debias), 1 - 1e-7)) / math.log(BETA)
+        zero = jnp.zeros(())
+        return cls(
+            jnp.asarray(average),
+            jnp.asarray(float(square) / scale - average**2),
+            zero,
+            zero,
+            jnp.asarray(round(updates), jnp.int32),
+        )
+
+    def sums(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The references' running_mean, running_mean_sq and debiasing_term."""
+        debias = _debiasing_term(self.updates)
+        return debias * self.mean, debias * (self.variance + self.mean**2), debias
+
+    def update(self, mean: jax.Array, variance: jax.Array) -> "ValueNorm":
+        """With w = (1-β)/(1-βⁿ), the weight of the n-th minibatch, and δ = mean - μ:
+        μ ← μ + w·δ;  σ² ← σ² + w·(variance + (1-w)·δ² - σ²). `mean` and `variance` are of all of a
         minibatch's targets."""
-        old = jnp.stack([self.mean, self.square, self.debias])
-        new = jnp.stack([mean, square, jnp.ones_like(mean)])
-        return ValueNorm(*(BETA * old + (1 - BETA) * new))
+        updates = jnp.minimum(self.updates, MANY_UPDATES - 1) + 1
+        weight = (1 - BETA) / _debiasing_term(updates)
+        delta = (mean - self.mean) - self.mean_rest
+        change = (variance - self.variance) - self.variance_rest + (1 - weight) * delta**2
+        new_mean, mean_rest = add(self.mean, self.mean_rest, weight * delta)
+        new_variance, variance_rest = add(self.variance, self.variance_rest, weight * change)
+        return ValueNorm(new_mean, new_variance, mean_rest, variance_rest, updates)
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
-        """Debiased mean and standard deviation, the variance at least 0.01."""
-        scale = jnp.maximum(self.debias, EPSILON)
-        mean = self.mean / scale
-        return mean, jnp.sqrt(jnp.maximum(self.square / scale - mean**2, MIN_VARIANCE))
+        """Mean and standard deviation, the variance at least 0.01."""
+        # The references divide their sums by at least ε, and 1 - β is below it by a hair: after the
+        # first update, E[x] and E[x²] are too small by one part in 10¹¹.
+        low = jnp.where(self.updates == 1, 1 - (1 - BETA) / EPSILON, 0.0)
+        variance = (1 - low) * (self.variance + low * self.mean**2)
+        return (1 - low) * self.mean, jnp.sqrt(jnp.maximum(variance, MIN_VARIANCE))
 
     def normalise(self, x: jax.Array) -> jax.Array:
         mean, std = self.moments()
@@ -46,6 +90,11 @@ class ValueNorm(struct.PyTreeNode):
     def denormalise(self, x: jax.Array) -> jax.Array:
         mean, std = self.moments()
         return x * std + mean
+
+
+def _debiasing_term(updates: jax.Array) -> jax.Array:
+    """1 - βⁿ, without cancellation."""
+    return -jnp.expm1(updates * math.log(BETA))
 
 
 def popart_rescale(params: Any, head: tuple[str, ...], old: ValueNorm, new: ValueNorm) -> Any:
@@ -67,23 +116,28 @@ class RunningMoments(struct.PyTreeNode):
     mean: jax.Array  # […]
     variance: jax.Array
     count: jax.Array
+    mean_rest: jax.Array  # rounding errors, see `add`
+    variance_rest: jax.Array
+    count_rest: jax.Array
 
     @classmethod
     def create(cls, shape: tuple[int, ...], count: float = 1e-4) -> "RunningMoments":
-        return cls(jnp.zeros(shape), jnp.ones(shape), jnp.asarray(count))
+        zeros, none = jnp.zeros(shape), jnp.zeros(())
+        return cls(zeros, jnp.ones(shape), jnp.asarray(count), zeros, zeros, none)
 
     def update(self, rows: jax.Array, across: Sum = alone) -> "RunningMoments":
-        """`rows`: `[B, …]`."""
+        """`rows`: `[B, …]`, whose weight among all n is w = B/n. With δ = mean(rows) - μ:
+        μ ← μ + w·δ;  σ² ← σ² + w·(var(rows) + (1-w)·δ² - σ²)."""
         size, sums = across((jnp.asarray(rows.shape[0], rows.dtype), rows.sum(0)))
         mean = sums / size
-        total, delta = self.count + size, mean - self.mean
-        squares = self.variance * self.count + across(((rows - mean[None]) ** 2).sum(0))
-        between = delta**2 * (self.count * size / total)
-        return RunningMoments(
-            mean=self.mean + delta * (size / total),
-            variance=(squares + between) / total,
-            count=total,
-        )
+        variance = across(((rows - mean[None]) ** 2).sum(0)) / size
+        count, count_rest = add(self.count, self.count_rest, size)
+        weight = size / count
+        delta = (mean - self.mean) - self.mean_rest
+        change = (variance - self.variance) - self.variance_rest + (1 - weight) * delta**2
+        new_mean, mean_rest = add(self.mean, self.mean_rest, weight * delta)
+        new_variance, variance_rest = add(self.variance, self.variance_rest, weight * change)
+        return RunningMoments(new_mean, new_variance, count, mean_rest, variance_rest, count_rest)
 
     def normalise(self, x: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
         """(x - μ)/√(σ² + ε), within ±clip; `x` may have further leading axes."""
@@ -111,8 +165,7 @@ class RewardScale(struct.PyTreeNode):
         gamma: jax.Array | float,
         across: Sum = alone,
     ) -> "RewardScale":
-        going_on = 1.0 - terminated.astype(reward.dtype)
-        running = self.running * gamma * going_on + reward
+        running = jnp.where(terminated, 0.0, self.running * gamma) + reward
         return RewardScale(running, self.moments.update(running.reshape(-1), across))
 
     def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
@@ -146,6 +199,25 @@ class Normalisers(NamedTuple):
         if self.reward is None:
             return self
         return self._replace(reward=self.reward.update(reward, terminated, gamma, across))
+
+    def finite_or(self, before: "Normalisers") -> "Normalisers":
+        """These, or what was known before if they have taken in a number that is not finite."""
+        obs, reward = self.obs, self.reward
+        if obs is not None:
+            obs = select(all_finite(obs), obs, before.obs)
+        if reward is not None and before.reward is not None:
+            old, running = before.reward, reward.running
+            reward = RewardScale(
+                running=jnp.where(jnp.isfinite(running), running, old.running),
+                moments=select(all_finite(reward.moments), reward.moments, old.moments),
+            )
+        return Normalisers(obs, reward)
+
+    def inherit(self, other: "Normalisers") -> "Normalisers":
+        """The statistics of `other`, with the sums of rewards that run in one's own worlds."""
+        if self.reward is None or other.reward is None:
+            return other
+        return other._replace(reward=other.reward.replace(running=self.reward.running))
 
 
 UNCHANGED = Normalisers()

@@ -54,14 +54,14 @@ class Objective:
         mask, target = batch.active, batch.target
         everything = jnp.ones_like(target)
         counted = everything if self.inactive_targets else mask
-        given = [(batch.advantage, mask), (target, counted), (target**2, counted)]
-        of_advantage, of_target, of_square = losses.moments(given, across)
+        given = [(batch.advantage, mask), (target, counted)]
+        of_advantage, of_target = losses.moments(given, across)
         entries = across(jnp.asarray(float(target.size), target.dtype))
         return Facts(
             counts=Counts(of_advantage.size, entries / mask.shape[-1], entries),
             advantage=of_advantage if self.advantage_norm == "minibatch" else None,
             target_mean=of_target.mean,
-            target_square=of_square.mean,
+            target_variance=of_target.variance(),
         )
 
     def standardised(self, advantage: jax.Array, known: Moments) -> jax.Array:
@@ -74,7 +74,7 @@ class Objective:
         rewrites the value head so that its predictions, in the rewards' units, stay."""
         if self.value_norm == "none":
             return params, value_norm
-        updated = value_norm.update(facts.target_mean, facts.target_square)
+        updated = value_norm.update(facts.target_mean, facts.target_variance)
         if self.value_norm == "popart":
             params = popart_rescale(params, policy.value_head, value_norm, updated)
         return params, updated

@@ -49,18 +49,26 @@ def gae(
 
 def monte_carlo(
     reward: jax.Array,
+    value: jax.Array,
     next_value: jax.Array,
     terminated: jax.Array,
     truncated: jax.Array,
     gamma: jax.Array | float,
+    time_limit: TimeLimit = "bootstrap",
 ) -> jax.Array:
-    """R_t = r_t + γ·(1-terminated_t)·(V(s'_t) where cut or at the rollout's end, else R_{t+1})."""
+    """R_t = r_t + γ·(1-terminated_t)·(V(s'_t) where cut or at the rollout's end, else R_{t+1}).
+
+    A cut means here what it means for `gae`: under `terminal` nothing follows it, under `zero_gae`
+    its R_t is also V_t, so that the advantage is 0."""
 
     def step(later: jax.Array, now: tuple[jax.Array, ...]) -> tuple:
-        reward_t, next_value_t, terminated_t, truncated_t = now
-        future = jnp.where(truncated_t[:, None], next_value_t, later)
+        reward_t, value_t, next_value_t, terminated_t, truncated_t = now
+        cut = truncated_t[:, None]
+        future = jnp.where(cut, next_value_t if time_limit == "bootstrap" else 0.0, later)
         total = reward_t + gamma * jnp.where(terminated_t, 0.0, future)
+        if time_limit == "zero_gae":
+            total = jnp.where(cut, value_t, total)
         return total, total
 
-    steps = (reward, next_value, terminated, truncated)
+    steps = (reward, value, next_value, terminated, truncated)
     return lax.scan(step, next_value[-1], steps, reverse=True)[1]

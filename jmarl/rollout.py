@@ -10,6 +10,7 @@ from jax import lax
 
 from jmarl.choices import AgentEnd, RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
+from jmarl.finite import finite_or_zero
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group, Policy, draw_noise, group_view, merge, pick
 from jmarl.shards import Sum, alone
@@ -90,11 +91,13 @@ def rollout(
     gamma: jax.Array | float,
     across: Sum = alone,
     agent_end: AgentEnd = "own",
+    skip_nonfinite: bool = False,
 ) -> tuple[State, list[Transition]]:
     """The state after `length` steps, and per group its transitions `[T, E, …]`. What is random in
     a world depends on its number, `worlds` `[E]`, not on which others are played here. Statistics
     learn of every step, and `across` all shards of worlds, before anything is normalised by
-    them."""
+    them. With `skip_nonfinite` neither statistics nor memory nor worlds take in a NaN or an
+    infinity; the transitions show them as they came."""
     spec, params = env.spec, state.params
 
     def step(carry: tuple, given: tuple) -> tuple:
@@ -102,11 +105,16 @@ def rollout(
         noise, step_keys, value_key = given
         seen = perceive(spec, timestep, norms)
         memory, decisions, action = act_all(spec, groups, params, memory, noise, seen)
+        if skip_nonfinite:
+            memory, action = finite_or_zero((memory, action))
         env_state, after = env.step(step_keys, env_state, action)
         reward = shared_reward(after.reward, spec.teams, share)
+        known = norms
         norms = norms.observe(after.obs, across)
         terminated = ends(after.terminated, agent_end)
         norms = norms.reward_observed(reward, terminated, gamma, across)
+        if skip_nonfinite:
+            norms = norms.finite_or(known)
         going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
         final_obs = norms.seen(after.final_obs)
         legal_then = legal(spec, after.final_action_mask)
@@ -146,6 +154,46 @@ def rollout(
     memory, env_state, timestep, norms = end
     after = state.replace(memory=memory, env=env_state, timestep=timestep, normalisers=norms)
     return after, played
+
+
+def restart_broken(env: Env, state: State, key: jax.Array, worlds: jax.Array) -> State:
+    """Worlds whose agents see or are paid a number that is not finite begin anew, with empty
+    memory; they might never recover by themselves."""
+    timestep, count = state.timestep, len(worlds)
+    views = (timestep.obs, timestep.state, timestep.reward)
+    rows = jnp.concatenate([x.reshape(count, -1) for x in views], axis=1)
+    broken = ~jnp.isfinite(rows).all(1)
+
+    def begin_anew() -> tuple[Any, Any]:
+        new = env.reset(world_keys(key, worlds), count)
+        return jax.tree.map(lambda x, like: x.astype(like.dtype), new, same)
+
+    same = (state.env, timestep)
+    new = lax.cond(broken.any(), begin_anew, lambda: same)
+    env_state, timestep = jax.tree.map(partial(_by_world, broken), new, same, _world_axes(env))
+    memory = jax.tree.map(lambda x: _by_world(broken, jnp.zeros_like(x), x, 0), state.memory)
+    return state.replace(env=env_state, timestep=timestep, memory=memory)
+
+
+def _world_axes(env: Env) -> tuple[Any, Any]:
+    """Of state and time step: which axis counts worlds. -1 for what all worlds share, such as the
+    step of their episodes."""
+
+    def axis(one: Any, two: Any) -> int:
+        sizes = zip(one.shape, two.shape, strict=True)
+        return next((i for i, (a, b) in enumerate(sizes) if a != b), -1)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    one, two = (jax.eval_shape(partial(env.reset, num_envs=n), key) for n in (1, 2))
+    return jax.tree.map(axis, one, two)
+
+
+def _by_world(broken: jax.Array, new: jax.Array, old: jax.Array, axis: int) -> jax.Array:
+    """`new` in the broken worlds."""
+    if axis < 0:
+        return old
+    flags = broken.reshape(*(1,) * axis, -1, *(1,) * (old.ndim - axis - 1))
+    return jnp.where(flags, new, old)
 
 
 def _value(

@@ -12,15 +12,16 @@ import optax
 from jmarl import losses
 from jmarl.choices import AgentEnd, Returns, RewardShare, Schedule, Shuffle, TimeLimit
 from jmarl.envs.base import Env
+from jmarl.finite import all_finite, select
 from jmarl.losses import Facts
 from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm
 from jmarl.objective import Hyper, Objective
 from jmarl.parts import fewest_pieces
 from jmarl.policies import Group, Policy, group_view
 from jmarl.returns import gae, monte_carlo
-from jmarl.rollout import perceive, rollout, world_keys
+from jmarl.rollout import perceive, restart_broken, rollout, world_keys
 from jmarl.shards import Sum, alone, together, world_numbers
-from jmarl.types import Batch, Metrics, State, TimeStep, Transition
+from jmarl.types import ROUND, Batch, Metrics, State, TimeStep, Transition
 from jmarl.update import (
     Epoch,
     Learner,
@@ -82,6 +83,7 @@ class Trainer:
             normalisers=self._normalisers(timestep),
             key=key,
             update=jnp.zeros((), jnp.int32),
+            rounds=jnp.zeros((), jnp.int32),
         )
 
     @property
@@ -92,10 +94,12 @@ class Trainer:
     def _normalisers(self, timestep: TimeStep) -> Normalisers:
         """They have seen the first observations."""
         _, agents, size = timestep.obs.shape
-        return Normalisers(
+        nothing = Normalisers(
             obs=RunningMoments.create((agents, size)) if self.normalise_obs else None,
             reward=RewardScale.create(self.num_envs, agents) if self.normalise_reward else None,
-        ).observe(timestep.obs)
+        )
+        known = nothing.observe(timestep.obs)
+        return known.finite_or(nothing) if self.skip_nonfinite else known
 
     @property
     def across(self) -> Sum:
@@ -117,10 +121,10 @@ class Trainer:
             hyper.gamma,
             self.across,
             self.agent_end,
+            skip_nonfinite=self.skip_nonfinite,
         )
-        lr = scheduled(
-            hyper.lr, self.lr_schedule, state.update, self.total_updates, self.lr_end_factor
-        )
+        done = state.rounds * float(ROUND) + state.update
+        lr = scheduled(hyper.lr, self.lr_schedule, done, self.total_updates, self.lr_end_factor)
         learners, metrics = [], {"charts/learning_rate": lr}
         for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
             policy = group.policy
@@ -143,8 +147,12 @@ class Trainer:
             opt_state=opt_state,
             value_norm=value_norm,
             key=key,
-            update=state.update + 1,
+            update=(state.update + 1) % ROUND,
+            rounds=state.rounds + (state.update + 1) // ROUND,
         )
+        if self.skip_nonfinite:
+            after_key, restart_key = jax.random.split(key)
+            after = restart_broken(self.env, after.replace(key=after_key), restart_key, worlds)
         return after, metrics
 
     def _batch(
@@ -164,7 +172,7 @@ class Trainer:
                 played.reward, known, ahead, *ends, hyper.gamma, hyper.gae_lambda, self.time_limit
             )
         else:
-            target = monte_carlo(played.reward, ahead, *ends, hyper.gamma)
+            target = monte_carlo(played.reward, known, ahead, *ends, hyper.gamma, self.time_limit)
             advantage = target - known
         batch = Batch(
             perception=played.perception,
@@ -234,11 +242,10 @@ class Trainer:
 
 
 def _unless_nonfinite(before: Learner, after: Learner, metrics: Metrics) -> tuple[Learner, Metrics]:
-    """What was learned, or where loss or gradient were not finite nothing; also how often."""
-    norm, total = metrics["losses/grad_norm"], metrics["losses/total_loss"]
-    good = jnp.isfinite(norm) & jnp.isfinite(total)
-    kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), after, before)
-    return kept, metrics | {"losses/skipped": 1.0 - good}
+    """What was learned, or what was known before if loss, gradient or anything learned is not
+    finite; also whether that was so. The step itself can overflow after a finite gradient."""
+    good = all_finite((metrics["losses/grad_norm"], metrics["losses/total_loss"], after))
+    return select(good, after, before), metrics | {"losses/skipped": 1.0 - good}
 
 
 def _named(metrics: Metrics, group: str, alone: bool) -> Metrics:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+ROUND = 2**30  # updates; a single int32 could not count beyond 2³¹
 MEMBER, DATA = "member", "data"  # axes of device meshes: who shares out members, who worlds
 
 
@@ -105,7 +106,8 @@ class State(struct.PyTreeNode):
     timestep: TimeStep
     normalisers: Any  # of observations and rewards
     key: jax.Array
-    update: jax.Array  # [] int32: updates done
+    update: jax.Array  # [] int32: updates done, modulo ROUND
+    rounds: jax.Array  # [] int32: how many times ROUND updates were done
 
 
 Metrics = dict[str, jax.Array]

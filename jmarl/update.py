@@ -30,19 +30,29 @@ class Learner(NamedTuple):
 def clip_by_global_norm(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]:
     """g·min(1, max/(‖g‖ + 1e-6)), as torch's clip_grad_norm_; also ‖g‖ before."""
     flat, back = ravel_pytree(grads)  # one long sum, not many short ones
-    norm = jnp.sqrt((flat**2).sum())
+    norm = global_norm(flat)
+    # inf·0 and a NaN norm give NaN, as in torch
     return back(flat * jnp.minimum(1.0, max_norm / (norm + 1e-6))), norm
+
+
+def global_norm(x: jax.Array) -> jax.Array:
+    """‖x‖ of a vector, scaled by its largest entry so that no square overflows. An infinite entry
+    makes it inf, a NaN makes it NaN."""
+    # within these limits 1/scale, by which XLA multiplies, is neither 0 nor inf
+    limit = 2.0 ** (jnp.finfo(x.dtype).maxexp - 28)
+    scale = jnp.clip(jnp.abs(x).max(initial=0.0), 1 / limit, limit)
+    return scale * jnp.sqrt(((x / scale) ** 2).sum())
 
 
 def scheduled(
     lr: jax.Array | float, schedule: Schedule, done: jax.Array, total: int, end_factor: float
 ) -> jax.Array:
-    """The rate after `done` of `total` updates. linear: lr·(1 - (1 - end)·done/total), which MAT,
-    on-policy and PPO have with end 0 and torch's LinearLR with any; floor: lr·max(1 - done/total,
-    end), XuanCe's own."""
+    """The rate after `done` of `total` updates; from then on it stays as it is. linear:
+    lr·(1 - (1 - end)·done/total), which MAT, on-policy and PPO have with end 0 and torch's LinearLR
+    with any; floor: lr·max(1 - done/total, end), XuanCe's own."""
     if schedule == "constant":
         return jnp.asarray(lr)
-    part = done / total
+    part = jnp.minimum(done / float(total), 1.0)
     if schedule == "floor":
         return lr * jnp.maximum(1.0 - part, end_factor)
     return lr * (1.0 - (1.0 - end_factor) * part)
@@ -52,7 +62,8 @@ def clip_parts(grads: Any, max_norm: jax.Array | float) -> tuple[Any, jax.Array]
     """Each part of the parameters (actor, critic) clipped for itself, as by optimisers of their
     own; also the norm of all."""
     parts = {name: clip_by_global_norm(part, max_norm) for name, part in grads.items()}
-    return {name: clipped for name, (clipped, _) in parts.items()}, optax.tree.norm(grads)
+    norms = jnp.stack([norm for _, norm in parts.values()])
+    return {name: clipped for name, (clipped, _) in parts.items()}, global_norm(norms)
 
 
 def gradient_step(

@@ -1,5 +1,7 @@
 """A crew: who trains beside whom does not matter, and what moves is what should."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,7 @@ def crews(unwatched):
     """The same three members, trained one after the other and two at a time (the second batch is
     filled up)."""
     trainer, hyper = make_trainer(build(matrix.TINY | {"algorithm": "ippo", "total_updates": 9}))
+    trainer = replace(trainer, normalise_obs=True, normalise_reward=True)
     made = {}
     for per_batch in (1, 2):
         members = Members.alike(SEEDS, hyper)
@@ -105,6 +108,12 @@ def test_a_copy_learns_on_in_its_own_worlds(crews, per_batch):
         was, now = getattr(states, name), getattr(after, name)
         same(now, jax.tree.map(lambda x: x[jnp.array([0, 0, 2])], was), atol=0)
     same(after.timestep, states.timestep, atol=0)
+    before, norms = states.normalisers, after.normalisers
+    copied = (norms.obs, norms.reward.moments)
+    originals = jax.tree.map(lambda x: x[jnp.array([0, 0, 2])], (before.obs, before.reward.moments))
+    same(copied, originals, atol=0)
+    assert np.abs(before.reward.running[1] - before.reward.running[0]).max() > 0.1
+    same(norms.reward.running, before.reward.running, atol=0)  # it is about a member's own worlds
     assert (jax.random.key_data(after.key) == jax.random.key_data(states.key)).all()
 
 

@@ -30,10 +30,49 @@ def test_gae_equals_the_loop(time_limit, x64):
 
 
 def test_monte_carlo_equals_the_loop(x64):
-    reward, _, next_value, terminated, truncated = random_play(1)
-    ours = monte_carlo(*map(jnp.asarray, (reward, next_value, terminated, truncated)), 0.97)
+    reward, value, next_value, terminated, truncated = random_play(1)
+    play = (reward, value, next_value, terminated, truncated)
+    ours = monte_carlo(*map(jnp.asarray, play), 0.97)
     theirs = torch_core.monte_carlo_loop(reward, next_value, terminated, truncated, 0.97)
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("time_limit", ["bootstrap", "terminal", "zero_gae"])
+def test_monte_carlo_is_the_loop_of_gae_with_lambda_1(time_limit, x64):
+    """Rewards then add up to the end, whatever was expected on the way."""
+    reward, value, next_value, terminated, truncated = random_play(2)
+    going_on = ~truncated[:-1, :, None]
+    next_value[:-1] = np.where(going_on, value[1:], next_value[:-1])  # as in a rollout
+    play = (reward, value, next_value, terminated, truncated)
+    ours = monte_carlo(*map(jnp.asarray, play), 0.97, time_limit)
+    theirs = torch_core.gae_loop(*play, 0.97, 1.0, time_limit)[1]
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "expected"),
+    [
+        # one world, three steps, γ = ½, the second cut by a time limit:
+        # R_2 = 1 + ½·4 = 3;  R_1 = 1 + ½·6 = 4;  R_0 = 1 + ½·4 = 3
+        ("bootstrap", [3.0, 4.0, 3.0]),
+        # the cut counts as an end: R_1 = 1, R_0 = 1 + ½·1
+        ("terminal", [1.5, 1.0, 3.0]),
+        # also R_1 = V_1 = 2, so that the cut step teaches nothing; R_0 = 1 + ½·2
+        ("zero_gae", [2.0, 2.0, 3.0]),
+    ],
+)
+def test_time_limits_of_monte_carlo_by_hand(time_limit, expected):
+    one = lambda *x: jnp.array(x).reshape(3, 1, 1)  # noqa: E731
+    target = monte_carlo(
+        one(1.0, 1.0, 1.0),
+        one(2.0, 2.0, 2.0),
+        one(2.0, 6.0, 4.0),
+        jnp.zeros((3, 1), bool),
+        jnp.array([[False], [True], [False]]),
+        0.5,
+        time_limit,
+    )
+    np.testing.assert_allclose(target.ravel(), expected)
 
 
 @pytest.mark.parametrize(

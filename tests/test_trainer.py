@@ -1,5 +1,6 @@
 """The composed train step: invariants on small shapes."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -75,6 +76,16 @@ def test_learning_rate_decays_to_the_end(spread):
     _, hyper, state, step = spread
     _, metrics = step(fresh(state).replace(update=jnp.asarray(7, jnp.int32)), hyper)
     np.testing.assert_allclose(metrics["charts/learning_rate"], 0.3 * hyper.lr, rtol=1e-5)
+
+
+def test_more_updates_are_counted_than_an_int32_holds(spread):
+    """9·2³⁰ + 2³⁰ - 1, then one more: about 10¹⁰."""
+    trainer, hyper, state, _ = spread
+    many = {"update": jnp.asarray(2**30 - 1, jnp.int32), "rounds": jnp.asarray(9, jnp.int32)}
+    step = jax.jit(dataclasses.replace(trainer, total_updates=20 * 2**30).step)
+    after, metrics = step(fresh(state).replace(**many), hyper)
+    assert (int(after.rounds), int(after.update)) == (10, 0)
+    np.testing.assert_allclose(metrics["charts/learning_rate"], 0.5 * hyper.lr, rtol=1e-5)
 
 
 def test_whole_episodes_are_scored(spread):
@@ -155,3 +166,19 @@ def test_sequences_in_pieces_begin_with_what_was_remembered(start_state, alike):
     _, metrics = jax.jit(trainer.step)(state, hyper)
     apart = float(metrics["losses/approx_kl"])
     assert (apart < 1e-9) == alike
+
+
+def test_monte_carlo_and_gae_read_a_time_limit_alike():
+    """Episodes of 3 steps are cut within rollouts of 5. With λ = 1 both count the same returns."""
+    learned = []
+    for returns in ("gae", "monte_carlo"):
+        chosen = {
+            "algorithm": "ippo",
+            "rollout_length": 5,
+            "env_options": {"episode_length": 3},
+            "ppo": {"returns": returns, "time_limit": "zero_gae", "gae_lambda": 1.0, "epochs": 1},
+        }
+        trainer, hyper = make_trainer(build(TINY | chosen))
+        state = jax.jit(trainer.init)(jax.random.key(0))
+        learned.append(jax.jit(trainer.step)(state, hyper)[1]["losses/value_loss"])
+    np.testing.assert_allclose(*learned, rtol=1e-4)

@@ -13,6 +13,7 @@ from jmarl.update import (
     blocks,
     chunks,
     clip_by_global_norm,
+    clip_parts,
     gradient_step,
     in_blocks,
     in_rows,
@@ -29,20 +30,58 @@ def numbered_batch():
     return Batch(Perception(*[number[..., None]] * 3), None, *[number] * 6)
 
 
+def clipped_by_torch(grads, max_norm):
+    parameters = [torch.nn.Parameter(torch.zeros(g.shape, dtype=torch.float64)) for g in grads]
+    for parameter, grad in zip(parameters, grads, strict=True):
+        parameter.grad = torch.tensor(grad, dtype=torch.float64)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    return [parameter.grad for parameter in parameters], norm
+
+
+BAD = [np.nan, np.inf, -np.inf]
+
+
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
-def test_gradient_clip_equals_torch(max_norm, x64):
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 0.0, 1e19, 1e150, *BAD])
+def test_gradient_clip_equals_torch(max_norm, scale, x64):
+    """Gradients of 0, and those with an entry that is not finite, too."""
     rng = np.random.default_rng(0)
     grads = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
-    parameters = [
-        torch.nn.Parameter(torch.zeros(g.shape, dtype=torch.float64)) for g in grads.values()
-    ]
-    for parameter, grad in zip(parameters, grads.values(), strict=True):
-        parameter.grad = torch.tensor(grad)
-    expected_norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+    grads["b"][2] = 1.0
+    if np.isfinite(scale):
+        grads = {name: scale * g for name, g in grads.items()}
+    else:
+        grads["b"][2] = scale
+    expected, expected_norm = clipped_by_torch(list(grads.values()), max_norm)
     clipped, norm = clip_by_global_norm(jax.tree.map(jnp.asarray, grads), max_norm)
     np.testing.assert_allclose(norm, expected_norm, rtol=1e-12)
-    for parameter, grad in zip(parameters, clipped.values(), strict=True):
-        np.testing.assert_allclose(grad, parameter.grad, rtol=1e-12)
+    for ours, theirs in zip(clipped.values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_parts_are_clipped_apart_as_by_torch(x64):
+    rng = np.random.default_rng(1)
+    grads = {"actor": {"w": rng.normal(size=(3, 4))}, "critic": {"w": 1e-3 * rng.normal(size=5)}}
+    clipped, norm = clip_parts(jax.tree.map(jnp.asarray, grads), 0.5)
+    for name, part in grads.items():
+        (expected,), _ = clipped_by_torch([part["w"]], 0.5)
+        np.testing.assert_allclose(clipped[name]["w"], expected, rtol=1e-12)
+    whole = np.concatenate([part["w"].ravel() for part in grads.values()])
+    np.testing.assert_allclose(norm, np.linalg.norm(whole), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e19, 1e30, 3e37])
+def test_squares_of_large_gradients_do_not_overflow(scale):
+    """In float32 they would from 2e19 on, and the clipped gradient would be 0."""
+    grad = np.array([3.0, -4.0, 0.0]) * scale  # the norm is 5·scale
+    clipped, norm = clip_by_global_norm({"w": jnp.asarray(grad, jnp.float32)}, 10.0)
+    np.testing.assert_allclose(norm, 5 * scale, rtol=1e-6)
+    expected = grad * min(1.0, 10.0 / (5 * scale + 1e-6))
+    np.testing.assert_allclose(clipped["w"], expected, rtol=1e-6)
+    apart, norm = clip_parts({"a": jnp.asarray(grad, jnp.float32), "b": jnp.zeros(2)}, 10.0)
+    np.testing.assert_allclose(norm, 5 * scale, rtol=1e-6)
+    np.testing.assert_allclose(apart["a"], expected, rtol=1e-6)
+    assert not apart["b"].any()
 
 
 def test_learning_rates_are_the_references(x64):
@@ -65,6 +104,19 @@ def test_learning_rates_are_the_references(x64):
     for (schedule, end), rates in expected.items():
         ours = [scheduled(lr, schedule, jnp.asarray(n), total, end) for n in done]
         np.testing.assert_allclose(ours, rates, rtol=1e-12, err_msg=f"{schedule} {end}")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "end", "last"), [("linear", 0.0, 0.0), ("linear", 0.3, 0.6), ("floor", 0.3, 0.6)]
+)
+def test_learning_rates_stay_at_their_end(schedule, end, last):
+    """lr is 2. A run that is resumed past its schedule must not climb the loss. Totals beyond int32
+    are fine."""
+    for done, total in ((10, 10), (11, 10), (1000, 10), (2e10, 10**10)):
+        rate = scheduled(2.0, schedule, jnp.asarray(done), total, end)
+        np.testing.assert_allclose(rate, last, atol=1e-7)
+    half = scheduled(2.0, "linear", jnp.asarray(5e9), 10**10, 0.0)
+    np.testing.assert_allclose(half, 1.0, rtol=1e-6)
 
 
 def test_gradient_steps_with_sgd_equal_torch(x64):

@@ -268,7 +268,7 @@ def test_a_rollout_is_what_a_plain_loop_plays(recorded):
 def test_a_batch_is_counted_from_its_rollout(recorded, group):
     """With value statistics that are neither 0 nor 1."""
     trainer, played = recorded.trainer, recorded.played[group]
-    norm = ValueNorm.create().update(jnp.asarray(3.0), jnp.asarray(13.0))  # mean 3, deviation 2
+    norm = ValueNorm.create().update(jnp.asarray(3.0), jnp.asarray(4.0))  # mean 3, deviation 2
     last = jnp.asarray(np.random.default_rng(0).normal(size=played.final_value.shape[1:]))
     batch, metrics = jax.jit(trainer._batch)(played, last, norm, recorded.hyper)
 
@@ -344,5 +344,5 @@ def test_value_statistics_leave_out_who_is_out(recorded, inactive):
     target, active = np.asarray(batch.target), np.asarray(batch.active) > 0
     counted = target if inactive else target[active]
     np.testing.assert_allclose(facts.target_mean, counted.mean())
-    np.testing.assert_allclose(facts.target_square, (counted**2).mean())
+    np.testing.assert_allclose(facts.target_variance, counted.var())
     np.testing.assert_allclose(facts.counts, [active.sum(), T * E, T * E * 2])

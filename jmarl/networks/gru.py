@@ -75,12 +75,17 @@ def states(
     return _states(told, kept, start, kernel, bias)[0]
 
 
+def _reset(h: jax.Array, kept: jax.Array) -> jax.Array:
+    """0 where `kept` is 0, also in place of NaN: a product would keep that for ever."""
+    return jnp.where(kept[..., None] > 0, h, 0.0)
+
+
 def _states(
     told: jax.Array, kept: jax.Array, start: jax.Array, kernel: jax.Array, bias: jax.Array
 ) -> tuple[jax.Array, Any]:
     def read(h: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
         told, kept = now
-        h = h * kept[..., None]
+        h = _reset(h, kept)
         gates = cell(h, told, kernel, bias)
         after = gates.next(h)
         return after, (after, gates)
@@ -93,7 +98,7 @@ def _states_gradient(given: Any, grads: jax.Array) -> tuple[jax.Array, ...]:
     """Only what a step must hand to the one before is computed step by step. U's gradient is one
     product over all of them, where the derived form adds a matrix to another in every step."""
     gates, kept, start, after, kernel = given
-    before = jnp.concatenate([start[None], after[:-1]]) * kept[..., None]
+    before = _reset(jnp.concatenate([start[None], after[:-1]]), kept)
 
     def back(later: jax.Array, now: tuple) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         (r, z, n, hn), h, kept, grad = now
@@ -104,7 +109,7 @@ def _states_gradient(given: Any, grads: jax.Array) -> tuple[jax.Array, ...]:
         of_told = jnp.concatenate([of_r, of_z, of_n], axis=-1).astype(n.dtype)
         of_remembered = jnp.concatenate([of_r, of_z, of_n * r], axis=-1).astype(n.dtype)
         of_h = grad * z + of_remembered @ kernel.T.astype(n.dtype)
-        return of_h * kept[..., None], (of_told, of_remembered)
+        return _reset(of_h, kept), (of_told, of_remembered)
 
     nothing = jnp.zeros_like(start)
     of_start, (of_told, of_remembered) = lax.scan(
