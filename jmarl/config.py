@@ -132,6 +132,11 @@ class Config(Section):
             raise ConfigError(
                 f"net.n_head={self.net.n_head} does not divide net.n_embd={self.net.n_embd}."
             )
+        if self.algorithm in ("mat_dec", "mat_encoder") and self.net.agent_order == "random":
+            raise ConfigError(
+                f"net.agent_order='random' cannot go with algorithm={self.algorithm!r}, whose "
+                "agents all act at once: choose 'fixed'."
+            )
         if self.transformer and self.net.share == "none":
             raise ConfigError(
                 f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "

@@ -41,7 +41,9 @@ class NetConfig(Section):
         default=True, description="mat_dec: one actor for all agents, or one each"
     )
     agent_order: AgentOrder = Field(
-        default="fixed", description="mat: in which order agents decide; random: drawn every step"
+        default="fixed",
+        description="mat, mat_decoder, mat_gru: in which order agents decide; random: drawn every "
+        "step",
     )
     encode_state: bool = Field(
         default=False, description="mat: refused, the reference's version is blind"
