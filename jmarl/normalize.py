@@ -26,6 +26,11 @@ class ValueNorm(struct.PyTreeNode):
         zero = jnp.zeros(())
         return cls(zero, zero, zero)
 
+    @classmethod
+    def from_sums(cls, mean: float, square: float, debias: float) -> "ValueNorm":
+        """From the references' running_mean, running_mean_sq and debiasing_term."""
+        return cls(jnp.asarray(mean), jnp.asarray(square), jnp.asarray(debias))
+
     def update(self, mean: jax.Array, square: jax.Array) -> "ValueNorm":
         """μ ← βμ + (1-β)·mean(x), likewise for x² and for 1; given are those means over all of a
         minibatch's targets."""

@@ -6,6 +6,7 @@ of the first of five steps of Adam, and the parameters after the last.
 
 import copy
 import itertools
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -23,7 +24,12 @@ from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
 from jmarl.spaces import Box, Discrete, MultiDiscrete
-from jmarl.torch_import import convert_onpolicy, read_onpolicy
+from jmarl.torch_import import (
+    convert_onpolicy,
+    read_onpolicy,
+    read_onpolicy_separated,
+    read_value_norm,
+)
 from jmarl.types import Batch, Perception
 from jmarl.update import Learner, gradient_step
 
@@ -283,6 +289,96 @@ def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
     torch.save(weights, tmp_path / "less.pt")
     with pytest.raises(ValueError, match=r"lacks act.log_std"):
         read_onpolicy(tmp_path / "less.pt", tmp_path / "critic.pt", policy)
+
+
+def statistics_after_some_returns(kind, **given):
+    """torch's running statistics, and returns in their units."""
+    statistics = kind(**given)
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        statistics.update(torch.tensor(rng.normal(-40, 25, (64, 1))))
+    returns = rng.normal(-40, 25, 8)
+    mean, std = (x.numpy() for x in statistics.moments())
+    return statistics, returns, (returns - mean) / std
+
+
+def test_popart_critics_are_read_with_their_statistics(tmp_path, x64):
+    """on-policy's PopArt layer keeps four numbers beside its weight and bias."""
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    head = {"weight": critic.v_out.weight.data, "bias": critic.v_out.bias.data}
+    popart, returns, normalised = statistics_after_some_returns(torch_core.PopArt, **head)
+    saved = critic.state_dict() | {
+        "v_out.stddev": torch.ones(1),
+        "v_out.mean": popart.running_mean,
+        "v_out.mean_sq": popart.running_mean_sq,
+        "v_out.debiasing_term": popart.debiasing_term,
+    }
+    torch.save(actor.state_dict(), tmp_path / "actor.pt")
+    torch.save(saved, tmp_path / "critic.pt")
+    params = read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
+    agree(params["critic"]["out"]["kernel"], popart.weight.numpy().T)
+    agree(params["critic"]["out"]["bias"], popart.bias.numpy())
+    agree(read_value_norm(tmp_path / "critic.pt").normalise(jnp.asarray(returns)), normalised)
+    with pytest.raises(ValueError, match="no statistics of returns"):
+        read_value_norm(tmp_path / "actor.pt")
+
+
+def test_checkpoints_of_the_separated_runner(tmp_path, x64):
+    """A pair of networks and of statistics for each agent: torch's, agent by agent."""
+    policy = ActorCriticPolicy(
+        N, OBS, 1, ACTIONS["discrete"][1], Shape(hidden=(H, H)), shared=False
+    )
+    nets = []
+    for i in range(N):
+        actor = reference.Actor(OBS, ("discrete", 4), hidden=H).double()
+        critic = reference.Critic(OBS * N, hidden=H).double()
+        nets.append([reference.perturb(net, seed=2 * i + j) for j, net in
+                     enumerate((actor, critic))])  # fmt: skip
+        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
+        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
+    data = rows("discrete")
+    batch = onpolicy_batch("discrete", data, recurrent=False)
+    given = ours(data, None)
+    params = read_onpolicy_separated(tmp_path, policy)
+    now = jax.jit(policy.evaluate)(params, None, given.perception, given.action)
+    for i, (actor, critic) in enumerate(nets):
+        own = {name: x.unflatten(1, (E, N))[:, :, i] for name, x in batch.items()}
+        log_prob, _, _ = actor.evaluate(own["obs"], None, own["action"], None, own["available"])
+        agree(now.log_prob[:, :, i], log_prob.detach().numpy())
+        agree(now.value[:, :, i, None], critic(own["critic_in"])[0].detach().numpy())
+
+    kept, returns, normalised = statistics_after_some_returns(
+        torch_core.ValueNorm, dtype=torch.float64
+    )
+    names = ("running_mean", "running_mean_sq", "debiasing_term")
+    torch.save({name: getattr(kept, name) for name in names}, tmp_path / "vnrom_agent1.pt")
+    statistics = read_value_norm(tmp_path / "vnrom_agent1.pt")
+    agree(statistics.normalise(jnp.asarray(returns)), normalised)
+
+
+def test_checkpoints_for_another_number_of_networks_are_refused(tmp_path):
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    for i in range(N + 1):
+        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
+        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
+    with pytest.raises(ValueError, match=rf"actor_agent{N}.pt.*has {N} agents"):
+        read_onpolicy_separated(tmp_path, policy)
+    (tmp_path / f"actor_agent{N}.pt").unlink()
+    with pytest.raises(ValueError, match=r"choose net.share='none'"):
+        read_onpolicy_separated(tmp_path, policy)
+    with pytest.raises(ValueError, match="read_onpolicy_separated reads"):
+        onpolicy_params(actor, critic, replace(policy, shared=False))
+    (tmp_path / "critic_agent1.pt").unlink()
+    with pytest.raises(ValueError, match=r"critic_agent1.pt.*does not exist"):
+        read_onpolicy_separated(tmp_path, replace(policy, shared=False))
+
+
+@pytest.mark.parametrize(("recurrent", "words"), [(True, "rmappo or rippo"), (False, "mappo or")])
+def test_a_refusal_names_the_algorithms_with_or_without_gru(recurrent, words):
+    actor, critic, _ = onpolicy_models("discrete", recurrent)
+    _, _, policy = onpolicy_models("discrete", not recurrent)
+    with pytest.raises(ValueError, match=f"GRU: choose algorithm {words}"):
+        onpolicy_params(actor, critic, policy)
 
 
 # -- XuanCe ----------------------------------------------------------------------------------------
