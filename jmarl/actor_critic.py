@@ -24,6 +24,7 @@ class ActorCriticPolicy:
     space: Space
     shape: Shape = field(default_factory=Shape)
     critic_hidden: tuple[int, ...] | None = None  # None: as the actor's
+    critic_head_hidden: tuple[int, ...] | None = None  # likewise
     critic_input: CriticInput = "all"
     agent_id: AgentId = "none"
     shared: bool = True
@@ -179,7 +180,12 @@ class ActorCriticPolicy:
 
     @property
     def _critic_shape(self) -> Shape:
-        return replace(self.shape, hidden=self.critic_hidden or self.shape.hidden)
+        head = self.critic_head_hidden
+        return replace(
+            self.shape,
+            hidden=self.critic_hidden or self.shape.hidden,
+            head_hidden=self.shape.head_hidden if head is None else head,
+        )
 
     def _net(self, part: str) -> Net:
         return self.actor if part == "actor" else self.critic

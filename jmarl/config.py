@@ -155,6 +155,11 @@ class Config(Section):
                 f"ppo.chunk_length={ppo.chunk_length} does not divide "
                 f"rollout_length={self.rollout_length}."
             )
+        if ppo.advantage_entries == "all" and ppo.advantage_norm != "minibatch":
+            raise ConfigError(
+                f"ppo.advantage_entries='all' cannot go with ppo.advantage_norm="
+                f"{ppo.advantage_norm!r}: choose 'minibatch'."
+            )
         if self.recurrent and ppo.shuffle == "rows":
             raise ConfigError(
                 "ppo.shuffle='rows' would tear sequences apart; rmappo and rippo need 'blocks'."

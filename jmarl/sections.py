@@ -6,11 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jmarl.choices import (
     Activation,
+    AdvantageEntries,
     AdvantageNorm,
     AgentId,
     AgentOrder,
     Components,
     CriticInput,
+    HeadInit,
     Optimiser,
     Precision,
     Ratio,
@@ -63,6 +65,9 @@ class NetConfig(Section):
     head_hidden: tuple[int, ...] = Field(
         default=(), description="mappo, ippo: widths between agent id and output"
     )
+    critic_head_hidden: tuple[int, ...] | None = Field(
+        default=None, description="mappo, ippo: the critic's, if others than head_hidden"
+    )
     activation: Activation = Field(default="relu", description="mappo, ippo: of hidden layers")
     input_norm: bool = Field(default=True, description="mappo, ippo: layer norm of observations")
     layer_norm: bool = Field(default=True, description="mappo, ippo: layer norm of activations")
@@ -73,6 +78,14 @@ class NetConfig(Section):
     )
     actor_gain: float = Field(default=0.01, gt=0, description="mappo, ippo: of the actor's output")
     critic_gain: float = Field(default=1.0, gt=0, description="mappo, ippo: of the critic's output")
+    head_init: HeadInit = Field(
+        default="orthogonal",
+        description="mappo, ippo: how layers after the representation start; torch_default: "
+        "weights and biases uniform within ±1/√inputs, whatever their gains",
+    )
+    gru_norm: bool = Field(
+        default=True, description="rmappo, rippo: layer norm of what the GRU gives"
+    )
     agent_id: AgentId = Field(
         default="none", description="mappo, ippo: where agents are told who they are"
     )
@@ -138,6 +151,11 @@ class PpoConfig(Section):
     )
     advantage_norm: AdvantageNorm = Field(
         default="batch", description="over what advantages are normalised"
+    )
+    advantage_entries: AdvantageEntries = Field(
+        default="active",
+        description="which advantages of a minibatch count in their mean and deviation; all: also "
+        "those of agents that were not there, as in XuanCe",
     )
     advantage_eps: float = Field(default=1e-5, gt=0, description="added to their deviation")
     advantage_ddof: Literal[0, 1] = Field(

@@ -81,6 +81,10 @@ def test_no_arguments_give_the_defaults():
             )
             for name in ("mat_dec", "mat_encoder")
         ),
+        (
+            {"ppo": {"advantage_entries": "all"}},
+            ["ppo.advantage_entries='all'", "advantage_norm='batch'", "'minibatch'"],
+        ),
         ({1: 2}, ["keys must be names"]),
         ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
         ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),

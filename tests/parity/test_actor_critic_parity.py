@@ -8,6 +8,7 @@ import copy
 import itertools
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,8 @@ import torch_actor_critic as reference
 import torch_core
 
 from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.algorithms import make_trainer
+from jmarl.config import build, read_preset
 from jmarl.losses import masked_mean
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
@@ -124,8 +127,7 @@ def objective_of(clip_value, huber, norm, **form):
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
         value_norm="valuenorm" if norm else "none",
-        advantage_norm="none",
-        **form,
+        **{"advantage_norm": "none"} | form,
     )
 
 
@@ -384,20 +386,23 @@ def test_a_refusal_names_the_algorithms_with_or_without_gru(recurrent, words):
 # -- XuanCe ----------------------------------------------------------------------------------------
 
 
-def xuance_models(kind, recurrent, central):
+def xuance_models(kind, recurrent, central, normalize=True, critic_head=(H,)):
     torch.manual_seed(0)
     space = ACTIONS[kind][1]
     log_std = -1.0 if kind == "box" else None
-    options = {"n_agents": N, "normalize": True, "recurrent": recurrent}
+    options = {"n_agents": N, "normalize": normalize, "recurrent": recurrent}
     actor = reference.XuanceNet(OBS, (H,), (H,), space.size, log_std=log_std, **options).double()
     critic_in = OBS * (N if central else 1)
-    critic = reference.XuanceNet(critic_in, (H,), (H,), 1, **options).double()
+    critic = reference.XuanceNet(critic_in, (H,), critic_head, 1, **options).double()
     reference.perturb(actor, seed=1)
     reference.perturb(critic, seed=2)
-    shape = Shape((H,), (H,), input_norm=recurrent, gain=1.0, recurrent=recurrent)
+    shape = Shape(
+        (H,), (H,), input_norm=recurrent and normalize, layer_norm=normalize, gain=1.0,
+        recurrent=recurrent, gru_norm=normalize,
+    )  # fmt: skip
     policy = ActorCriticPolicy(
-        N, OBS, 1, space, shape, critic_input="all" if central else "own", agent_id="features",
-        log_std=-1.0, start_state="zero",
+        N, OBS, 1, space, shape, critic_head_hidden=critic_head, agent_id="features",
+        critic_input="all" if central else "own", log_std=-1.0, start_state="zero",
     )  # fmt: skip
     return actor, critic, policy
 
@@ -413,9 +418,12 @@ def xuance_params(actor, critic):
     def tree(net):
         made = {"out": layer(net.out)}
         for prefix, part in (("", net.representation), ("head_", net.head)):
-            made |= {f"{prefix}dense_0": layer(part[0]), f"{prefix}ln_0": layer(part[2])}
+            made[f"{prefix}dense_0"] = layer(part[0])
+            if net.normalize:
+                made[f"{prefix}ln_0"] = layer(part[2])
         if net.recurrent:
-            made |= {"input_norm": layer(net.input_norm), "gru_norm": layer(net.gru_norm)}
+            if net.normalize:
+                made |= {"input_norm": layer(net.input_norm), "gru_norm": layer(net.gru_norm)}
             gates = {name: p.detach().numpy() for name, p in net.gru.named_parameters()}
             made["gru"] = {
                 f"{ours}_0": {
@@ -472,15 +480,88 @@ XUANCE = [
 @pytest.mark.parametrize(("kind", "recurrent", "central", "form"), XUANCE)
 def test_xuance_update(kind, recurrent, central, form, x64):
     """MAPPO (central) and IPPO: one optimiser, one clip; a sum over agents when feed-forward."""
+    nets = xuance_models(kind, recurrent, central)
+    compare_xuance_updates(*nets, rows(kind), kind, recurrent, central, form)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_xuance_update_without_layer_norms(recurrent, x64):
+    """As its presets for particle worlds have it, the critic's head wider than the actor's."""
+    nets = xuance_models("discrete", recurrent, False, normalize=False, critic_head=(3 * H,))
+    compare_xuance_updates(
+        *nets, rows("discrete"), "discrete", recurrent, False, (True, True, False)
+    )
+
+
+def test_xuance_counts_all_advantages_of_a_minibatch(x64):
+    """Also those of agents that were not there: its buffer does not know who was."""
+    data = rows("box")
+    data["advantage"] = data["advantage"] + 5 * (1 - data["active"])
+    batch = xuance_batch("box", data, False, True)
+    given = batch["advantage"]
+    batch["advantage"] = (given - given.mean()) / (given.std(correction=0) + 1e-8)
+    nets = xuance_models("box", False, True)
+    form = {"advantage_norm": "minibatch", "advantage_eps": 1e-8, "advantage_entries": "all"}
+    compare_xuance_updates(*nets, data, "box", False, True, (True, True, False), batch, **form)
+
+
+def test_xuance_heads_start_as_torch_starts_them():
+    """Layers after the representation: the quantiles of torch's own weights and biases; the
+    representation itself is orthogonal of gain 1."""
+    shape = Shape((128,), (128,), layer_norm=False, input_norm=False, gain=1.0,
+                  head_init="torch_default")  # fmt: skip
+    policy = ActorCriticPolicy(N, OBS, 1, Discrete(4), shape, agent_id="features")
+    params = jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 40))
+    torch.manual_seed(0)
+    parts = np.linspace(0, 1, 11)
+    for name, sizes in (("head_dense_0", (128 + N, 128)), ("out", (128, 4))):
+        layers = [torch.nn.Linear(*sizes) for _ in range(400)]
+        for ours, theirs in (("kernel", "weight"), ("bias", "bias")):
+            drawn = np.quantile(params["actor"][name][ours], parts)
+            expected = np.concatenate(
+                [getattr(layer, theirs).detach().numpy().ravel() for layer in layers]
+            )
+            np.testing.assert_allclose(drawn, np.quantile(expected, parts), atol=0.02)
+            assert np.abs(drawn).max() > 0.08  # nearly 1/√128 = 0.088, and a bias is not zero
+    first = params["actor"]["dense_0"]
+    assert not first["bias"].any()
+    np.testing.assert_allclose(first["kernel"][0] @ first["kernel"][0].T, np.eye(OBS), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "actor", "critic"),
+    [
+        ("mappo", (18, (64,), (64, 64), 5), (54, (64,), (64, 64), 1)),
+        ("ippo", (18, (64,), (64,), 5), (18, (64,), (256,), 1)),
+    ],
+)
+def test_xuance_presets_have_the_references_layers(name, actor, critic):
+    path = Path(__file__).parents[2] / "configs" / f"{name}_xuance_simple_spread.yaml"
+    trainer, _ = make_trainer(build(read_preset(path)))
+    (policy,) = (group.policy for group in trainer.groups)
+    assert policy.shape.head_init == "torch_default"
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    log_std = -1.0 if name == "mappo" else None
+    for part, sizes in (("actor", actor), ("critic", critic)):
+        net = reference.XuanceNet(*sizes, n_agents=3, log_std=log_std if part == "actor" else None)
+        ours = sorted(sorted(leaf.shape) for leaf in jax.tree.leaves(shapes[part]))
+        assert ours == sorted(sorted(p.shape) for p in net.parameters())
+
+
+def compare_xuance_updates(
+    actor, critic, policy, data, kind, recurrent, central, form, batch=None, **other
+):
+    """`batch`: the rows for torch, if others than `data`; `other`: of the objective."""
     clip_value, huber, norm = form
-    actor, critic, policy = xuance_models(kind, recurrent, central)
-    data = rows(kind)
     if recurrent:  # whole episodes from their start, filled up to some step alike for all agents
         data["fresh"] = np.zeros((T, E))
         data["active"] = data["active"][:, :, :1].repeat(N, axis=2)
-    batch = xuance_batch(kind, data, recurrent, central)
+    if batch is None:
+        batch = xuance_batch(kind, data, recurrent, central)
     reduction = "mean" if recurrent else "sum"
-    objective = objective_of(*form, ratio="joint", squared_factor=1.0, agent_reduction=reduction)
+    objective = objective_of(
+        *form, ratio="joint", squared_factor=1.0, agent_reduction=reduction, **other
+    )
     hyper = Hyper(
         clip_eps=CLIP, value_clip_eps=VALUE_CLIP, value_coef=VALUE_COEF, max_grad_norm=0.2,
         entropy_coef=ENTROPY_COEF, huber_delta=DELTA,
