@@ -80,10 +80,15 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
 
 def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
     """Without the learning rate, which is traced. All parameters are one vector to it: many small
-    ones would cost more in operations begun than in arithmetic."""
+    ones would cost more in operations begun than in arithmetic. Weight decay is torch's: added to
+    the clipped gradient, g + w·θ, before Adam or momentum see it."""
     if ppo.optimiser == "sgd":
-        return optax.flatten(optax.trace(ppo.momentum)) if ppo.momentum else optax.identity()
-    return optax.flatten(optax.scale_by_adam(eps=ppo.adam_eps))
+        follow = optax.trace(ppo.momentum) if ppo.momentum else optax.identity()
+    else:
+        follow = optax.scale_by_adam(eps=ppo.adam_eps)
+    if ppo.weight_decay:
+        follow = optax.chain(optax.add_decayed_weights(ppo.weight_decay), follow)
+    return optax.flatten(follow)
 
 
 def default_ratio(config: Config, spec: EnvSpec) -> Ratio:

@@ -112,6 +112,9 @@ class PpoConfig(Section):
     optimiser: Optimiser = Field(default="adam", description="what follows gradients")
     adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="of sgd")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="times the parameters, added to clipped gradients (L2)"
+    )
     returns: Returns = Field(default="gae", description="how advantages are counted")
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")

@@ -20,12 +20,13 @@ import torch_actor_critic as reference
 import torch_core
 
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.algorithms import make_trainer
+from jmarl.algorithms import make_optimiser, make_trainer
 from jmarl.config import build, read_preset
 from jmarl.losses import masked_mean
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.sections import PpoConfig
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import (
     convert_onpolicy,
@@ -86,9 +87,10 @@ def ours(data, memory):
     return Batch(seen, memory, *(array[name] for name in names))
 
 
-def updated(policy, params, batch, objective, hyper, clip_apart=False):
-    """`STEPS` of Adam: the first one's clipped gradient and metrics, and the last parameters."""
-    adam = optax.scale_by_adam(eps=1e-5)
+def updated(policy, params, batch, objective, hyper, clip_apart=False, optimiser=None):
+    """`STEPS` of Adam: the first one's clipped gradient and metrics, and the last parameters. Of
+    another optimiser there is no gradient."""
+    adam = optimiser or optax.scale_by_adam(eps=1e-5)
     step = jax.jit(
         partial(
             gradient_step,
@@ -103,7 +105,9 @@ def updated(policy, params, batch, objective, hyper, clip_apart=False):
         )
     )
     learner, metrics = step(Learner(params, adam.init(params), ValueNorm.create()))
-    gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
+    gradient = None
+    if optimiser is None:
+        gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
     for _ in range(STEPS - 1):
         learner, _ = step(learner)
     return gradient, metrics, learner.params
@@ -254,6 +258,34 @@ def test_onpolicy_update(kind, recurrent, central, form, x64):
     for _ in range(STEPS - 1):
         update()
     agree(after, onpolicy_params(*nets, policy))
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_onpolicy_update_with_weight_decay(name, x64):
+    """torch's L2 penalty, added to gradients that are clipped already."""
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    data = rows("discrete")
+    hyper = Hyper(
+        clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
+        max_grad_norm=0.05, huber_delta=DELTA,
+    )  # fmt: skip
+    _, _, after = updated(
+        policy, onpolicy_params(actor, critic, policy), ours(data, None),
+        objective_of(True, True, True), hyper, clip_apart=True,
+        optimiser=make_optimiser(PpoConfig(optimiser=name, weight_decay=0.1)),
+    )  # fmt: skip
+    make = {
+        "adam": partial(torch.optim.Adam, eps=1e-5),
+        "sgd": partial(torch.optim.SGD, momentum=0.9),
+    }[name]
+    optimisers = [make(net.parameters(), lr=LR, weight_decay=0.1) for net in (actor, critic)]
+    batch, statistics = onpolicy_batch("discrete", data, False), value_norm_of(True)
+    for _ in range(STEPS):
+        reference.onpolicy_update(
+            actor, critic, *optimisers, batch, CLIP, VALUE_COEF, ENTROPY_COEF, 0.05, DELTA, True,
+            statistics,
+        )  # fmt: skip
+    agree(after, onpolicy_params(actor, critic, policy))
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
