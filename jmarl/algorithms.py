@@ -62,6 +62,7 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
             gain=net.gain,
             head_init=net.head_init,
             recurrent=config.recurrent,
+            gru_layers=net.gru_layers,
             gru_norm=net.gru_norm,
         ),
         critic_hidden=net.critic_hidden,

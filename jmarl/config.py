@@ -137,6 +137,11 @@ class Config(Section):
                 f"net.agent_order='random' cannot go with algorithm={self.algorithm!r}, whose "
                 "agents all act at once: choose 'fixed'."
             )
+        if self.net.gru_layers > 1 and not self.recurrent:
+            raise ConfigError(
+                f"net.gru_layers={self.net.gru_layers} is for rmappo and rippo: "
+                f"{self.algorithm!r} has no GRU to stack."
+            )
         if self.transformer and self.net.share == "none":
             raise ConfigError(
                 f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "

@@ -83,6 +83,9 @@ class NetConfig(Section):
         description="mappo, ippo: how layers after the representation start; torch_default: "
         "weights and biases uniform within ±1/√inputs, whatever their gains",
     )
+    gru_layers: int = Field(
+        default=1, ge=1, description="rmappo, rippo: GRUs, each reading the one before"
+    )
     gru_norm: bool = Field(
         default=True, description="rmappo, rippo: layer norm of what the GRU gives"
     )

@@ -221,6 +221,12 @@ def _check_memory(actor: Weights, policy: ActorCriticPolicy) -> None:
     if recurrent != policy.shape.recurrent:
         has, fits = ("a", "rmappo or rippo") if recurrent else ("no", "mappo or ippo")
         raise ConfigError(f"the checkpoint has {has} GRU: choose algorithm {fits}.")
+    layers = sum(name.startswith("rnn.rnn.weight_ih_l") for name in actor)
+    if recurrent and layers != policy.shape.gru_layers:
+        raise ConfigError(
+            f"net.gru_layers={policy.shape.gru_layers} does not fit the checkpoint, whose GRU has "
+            f"{layers}: choose net.gru_layers={layers}."
+        )
 
 
 def _filled(shapes: Any, state_dict: Weights, renamed: list[Rename]) -> Any:

@@ -39,7 +39,8 @@ class Shape:
     gain: float | None = None  # of hidden layers; None: torch's for the activation
     head_init: HeadInit = "orthogonal"  # of all layers after the agent id
     recurrent: bool = False
-    gru_norm: bool = True  # after the GRU
+    gru_layers: int = 1  # one after the other
+    gru_norm: bool = True  # after the last of them
 
 
 class Net(nn.Module):
@@ -54,18 +55,19 @@ class Net(nn.Module):
     def __call__(
         self, x: jax.Array, ids: jax.Array | None, state: Any, fresh: jax.Array | None
     ) -> tuple[jax.Array, Any]:
-        """Also the GRU's last state `[…, N, H]`. `ids` `[N, N]` join after the representation;
-        `fresh` `[L, …]` marks where an episode begins."""
+        """Also the GRU's last state `[…, N, layers, H]`. `ids` `[N, N]` join after the
+        representation; `fresh` `[L, …]` marks where an episode begins."""
         read: Features = LayerNorm(name="input_norm").unscaled(x) if self.shape.input_norm else x
         gain = GAINS[self.shape.activation] if self.shape.gain is None else self.shape.gain
         as_torch = self.shape.head_init == "torch_default"
         read = self._layers(read, self.shape.hidden, "", gain)
         if self.shape.recurrent:
-            gru = Gru(read.shape[-1], 1, stacked_orthogonal, nn.initializers.zeros, name="gru")
+            width, layers = read.shape[-1], self.shape.gru_layers
+            gru = Gru(width, layers, stacked_orthogonal, nn.initializers.zeros, name="gru")
             spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], read.shape[:-1])
-            told, last = gru(read, state[None], spread)
+            told, last = gru(read, jnp.moveaxis(state, -2, 0), spread)
             read = LayerNorm(name="gru_norm").unscaled(told) if self.shape.gru_norm else told
-            state = last[0]
+            state = jnp.moveaxis(last, 0, -2)
         if ids is not None:
             read = _with_ids(read.plain if isinstance(read, Normed) else read, ids)
         read = self._layers(read, self.shape.head_hidden, "head_", None if as_torch else gain)

@@ -26,6 +26,7 @@ from jmarl.losses import masked_mean
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.policies import one_decision
 from jmarl.sections import PpoConfig
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import (
@@ -48,9 +49,9 @@ ACTIONS = {
 FORMS = list(itertools.product([True, False], repeat=3))  # value clip, Huber, value norm
 
 
-def rows(kind, seed=0):
+def rows(kind, seed=0, layers=1):
     """numpy `[T, E, N, …]`: what a rollout under a slightly different policy has left, with
-    agents missing and episodes that begin within it."""
+    agents missing and episodes that begin within it. `layers`: of GRUs."""
     rng = np.random.default_rng(seed)
     space = ACTIONS[kind][1]
     available = np.ones((T, E, N, space.size), bool)
@@ -73,8 +74,8 @@ def rows(kind, seed=0):
         "active": (rng.random((T, E, N)) < 0.8).astype(float),
         "fresh": (rng.random((T, E)) < 0.3).astype(float),
         "state": {
-            "actor": rng.normal(size=(T, E, N, H)),
-            "critic": rng.normal(size=(T, E, N, H)),
+            "actor": rng.normal(size=(T, E, N, layers, H)),
+            "critic": rng.normal(size=(T, E, N, layers, H)),
         },
     }
 
@@ -147,15 +148,17 @@ def flattened(x):
 # -- on-policy -------------------------------------------------------------------------------------
 
 
-def onpolicy_models(kind, recurrent, central=True):
+def onpolicy_models(kind, recurrent, central=True, layers=1):
     torch.manual_seed(0)
     action, space = ACTIONS[kind]
     options = {"hidden": H, "activation": "tanh", "recurrent": recurrent}
     actor = reference.Actor(OBS, action, **options).double()
     critic = reference.Critic(OBS * (N if central else 1), **options).double()
+    if layers > 1:
+        actor.rnn, critic.rnn = (reference.DeepRnnLayer(H, layers).double() for _ in range(2))
     reference.perturb(actor, seed=1)
     reference.perturb(critic, seed=2)
-    shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent)
+    shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent, gru_layers=layers)
     critic_input = "all" if central else "own"
     policy = ActorCriticPolicy(N, OBS, 1, space, shape, critic_input=critic_input)
     return actor, critic, policy
@@ -181,10 +184,11 @@ def onpolicy_batch(kind, data, recurrent, central=True):
     if recurrent:
         batch["masks"] = flattened(1 - data["fresh"][..., None].repeat(N, axis=2)[..., None])
         for part, state in data["state"].items():
-            start = state[0].reshape(E * N, H)
+            start = state[0]
             if part == "critic" and central:
-                start = state[0, :, :1].repeat(N, axis=1).reshape(E * N, H)
-            batch[f"{part}_h"] = torch.as_tensor(start)
+                start = start[:, :1].repeat(N, axis=1)
+            start = torch.as_tensor(start).flatten(0, 1)
+            batch[f"{part}_h"] = start[:, 0] if start.shape[1] == 1 else start
     return batch
 
 
@@ -217,6 +221,48 @@ def test_onpolicy_networks(kind, recurrent, x64):
     agree(now.value.reshape(value.shape), value.detach().numpy())
 
 
+@pytest.mark.parametrize("central", [True, False])
+def test_onpolicy_update_with_two_gru_layers(central, x64):
+    """recurrent_N = 2: networks, gradients and five steps of Adam, states reset in between."""
+    compare_onpolicy_updates(
+        *onpolicy_models("discrete", True, central, layers=2), rows("discrete", layers=2),
+        "discrete", True, central, (True, True, True),
+    )  # fmt: skip
+
+
+def test_two_gru_layers_act_as_they_learn(x64):
+    """Step by step from zero memory, reset where episodes begin, torch's outputs and states; also
+    with a network for each agent."""
+    actor, critic, shared = onpolicy_models("box", True, layers=2)
+    data = rows("box", layers=2)
+    data["state"] = jax.tree.map(np.zeros_like, data["state"])
+    batch, given = onpolicy_batch("box", data, True), ours(data, None)
+    one = onpolicy_params(actor, critic, shared)
+    each = jax.tree.map(lambda x: jnp.stack([x] * N), one)
+    for policy, params in ((shared, one), (replace(shared, shared=False), each)):
+        act = jax.jit(partial(policy.act, deterministic=True))
+        memory, means, values = policy.memory(E), [], []
+        for t in range(T):
+            seen = jax.tree.map(lambda x, t=t: x[t], given.perception)
+            noise = one_decision(policy, jax.random.split(jax.random.key(t), E))
+            memory, decision = act(params, noise, memory, seen)
+            means.append(decision.action)
+            values.append(decision.value)
+        features, last = actor.features(batch["obs"], batch["actor_h"], batch["masks"])
+        mean = actor.act.action_out(features).mean
+        value, _ = critic(batch["critic_in"], batch["critic_h"], batch["masks"])
+        agree(jnp.stack(means).reshape(mean.shape), mean.detach().numpy())
+        agree(jnp.stack(values).reshape(value.shape), value.detach().numpy())
+        agree(memory["actor"].reshape(last.shape), last.detach().numpy())
+
+
+def test_a_refusal_names_the_number_of_gru_layers():
+    actor, critic, _ = onpolicy_models("discrete", True, layers=2)
+    _, _, policy = onpolicy_models("discrete", True)
+    with pytest.raises(ValueError, match=r"choose net.gru_layers=2\.$"):
+        onpolicy_params(actor, critic, policy)
+
+
 CASES = [(kind, False, True) for kind in ACTIONS] + [("discrete", True, True), ("box", True, False)]
 ONPOLICY = [(*CASES[i % len(CASES)], form) for i, form in enumerate(FORMS)]
 
@@ -224,9 +270,12 @@ ONPOLICY = [(*CASES[i % len(CASES)], form) for i, form in enumerate(FORMS)]
 @pytest.mark.parametrize(("kind", "recurrent", "central", "form"), ONPOLICY)
 def test_onpolicy_update(kind, recurrent, central, form, x64):
     """Two optimisers, two clips, both of them active."""
+    nets = onpolicy_models(kind, recurrent, central)
+    compare_onpolicy_updates(*nets, rows(kind), kind, recurrent, central, form)
+
+
+def compare_onpolicy_updates(actor, critic, policy, data, kind, recurrent, central, form):
     clip_value, huber, norm = form
-    actor, critic, policy = onpolicy_models(kind, recurrent, central)
-    data = rows(kind)
     batch = onpolicy_batch(kind, data, recurrent, central)
     objective = objective_of(*form, ratio="joint" if kind == "box" else "component",
                              entropy="mean" if kind == "multi" else "sum")  # fmt: skip

@@ -59,6 +59,24 @@ def scalars(losses):
 # On-policy.
 
 
+class DeepRnnLayer(nn.Module):
+    """Several GRU layers: h (B, layers, H), all of them times m_t before step t."""
+
+    def __init__(self, hidden, layers):
+        super().__init__()
+        self.rnn = orthogonal_gru(hidden, hidden, num_layers=layers)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x, h, masks):
+        outputs = []
+        for x_t, mask in zip(x, masks, strict=True):
+            start = (h * mask.unsqueeze(-1)).transpose(0, 1).contiguous()
+            output, last = self.rnn(x_t.unsqueeze(0), start)
+            h = last.transpose(0, 1)
+            outputs.append(output)
+        return self.norm(torch.cat(outputs)), h
+
+
 class LogStd(nn.Module):
     """A parameter of shape (n, 1), as checkpoints have it."""
 
