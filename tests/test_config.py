@@ -1,9 +1,11 @@
 """Configurations: what is accepted, and how the rest is refused."""
 
 import contextlib
+import re
 import tempfile
 from pathlib import Path
 
+import jax
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -48,6 +50,25 @@ def test_presets_are_valid_and_every_key_is_explained(path):
 def test_reference_presets_observe_as_many_numbers_as_the_references(name, inputs):
     preset = next(path for path in CONFIGS if path.stem == name)
     assert make_env(build(read_preset(preset))).spec.obs_size == inputs
+
+
+def test_the_critics_of_speaker_and_listener_see_no_padding():
+    """As on-policy's: 3 numbers of the one, 11 of the other."""
+    name = "rmappo_reference_simple_speaker_listener"
+    preset = next(path for path in CONFIGS if path.stem == name)
+    trainer, _ = make_trainer(build(read_preset(preset)))
+    (policy,) = (group.policy for group in trainer.groups)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    assert shapes["critic"]["input_norm"]["scale"].shape == (2, 14)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [x for x in CONFIGS if re.search("reference_simple|xuance", x.stem)],
+    ids=lambda x: x.stem,
+)
+def test_presets_of_references_say_what_differs(path):
+    assert "What still differs from the reference" in path.read_text(encoding="utf-8")
 
 
 def test_the_command_line_overrides_the_preset():
