@@ -210,6 +210,11 @@ def _converted_onpolicy(
     shapes: Any, actor: Weights, critic: Weights, policy: ActorCriticPolicy
 ) -> Any:
     _check_memory(actor, policy)
+    if not any(name.startswith("v_out.") for name in critic):
+        raise ConfigError(
+            "the critic's checkpoint has no output layer v_out, which on-policy's PopArt does not "
+            "save when it runs on a GPU: its values cannot be restored."
+        )
     return {
         "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
         "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),

@@ -404,6 +404,10 @@ def test_popart_critics_are_read_with_their_statistics(tmp_path, x64):
     agree(read_value_norm(tmp_path / "critic.pt").normalise(jnp.asarray(returns)), normalised)
     with pytest.raises(ValueError, match="no statistics of returns"):
         read_value_norm(tmp_path / "actor.pt")
+    headless = {name: x for name, x in saved.items() if not name.startswith("v_out.")}
+    torch.save(headless, tmp_path / "critic.pt")  # `.to("cuda")` makes its parameters plain tensors
+    with pytest.raises(ValueError, match="no output layer v_out"):
+        read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
 
 
 def test_checkpoints_of_the_separated_runner(tmp_path, x64):
