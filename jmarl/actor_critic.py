@@ -24,6 +24,7 @@ class ActorCriticPolicy:
     space: Space
     shape: Shape = field(default_factory=Shape)
     critic_hidden: tuple[int, ...] | None = None  # None: as the actor's
+    critic_head_hidden: tuple[int, ...] | None = None  # likewise
     critic_input: CriticInput = "all"
     agent_id: AgentId = "none"
     shared: bool = True
@@ -69,7 +70,8 @@ class ActorCriticPolicy:
             if self.shared:
                 params[part] = net.init(part_key, x, self._ids(), state, None)["params"]
             else:
-                one = (x[..., :1, :], None, None if state is None else state[..., :1, :], None)
+                own = None if state is None else state[..., :1, :, :]
+                one = (x[..., :1, :], None, own, None)
                 keys = jax.random.split(part_key, self.num_agents)
                 params[part] = jax.vmap(lambda k, net=net, one=one: net.init(k, *one))(keys)[
                     "params"
@@ -77,12 +79,13 @@ class ActorCriticPolicy:
         return params
 
     def memory(self, num_envs: int) -> dict[str, jax.Array]:
-        """Zero states of both GRUs, if there are any."""
+        """Zero states `[E, N, layers, H]` of both GRUs, if there are any."""
         if not self.shape.recurrent:
             return {}
+        layers = self.shape.gru_layers
         sizes = {
-            "actor": (self.num_agents, self.shape.hidden[-1]),
-            "critic": (self._critic_rows, self._critic_shape.hidden[-1]),
+            "actor": (self.num_agents, layers, self.shape.hidden[-1]),
+            "critic": (self._critic_rows, layers, self._critic_shape.hidden[-1]),
         }
         return {part: jnp.zeros((num_envs, *size), float_dtype()) for part, size in sizes.items()}
 
@@ -148,11 +151,12 @@ class ActorCriticPolicy:
             return apply(params[part], x, state)
 
         def alone(params: Any, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-            grown = jax.tree.map(lambda s: s[..., None, :], state)
+            grown = jax.tree.map(lambda s: s[..., None, :, :], state)
             out, state = apply(params, x[..., None, :], grown)
-            return out[..., 0, :], jax.tree.map(lambda s: s[..., 0, :], state)
+            return out[..., 0, :], jax.tree.map(lambda s: s[..., 0, :, :], state)
 
-        return jax.vmap(alone, in_axes=(0, -2, -2), out_axes=-2)(params[part], x, state)
+        each = jax.vmap(alone, in_axes=(0, -2, -3), out_axes=(-2, -3))
+        return each(params[part], x, state)
 
     def _input(self, part: str, seen: Perception) -> jax.Array:
         """[…, N, D], or `[…, 1, D]` where a critic sees the same for all agents."""
@@ -179,7 +183,12 @@ class ActorCriticPolicy:
 
     @property
     def _critic_shape(self) -> Shape:
-        return replace(self.shape, hidden=self.critic_hidden or self.shape.hidden)
+        head = self.critic_head_hidden
+        return replace(
+            self.shape,
+            hidden=self.critic_hidden or self.shape.hidden,
+            head_hidden=self.shape.head_hidden if head is None else head,
+        )
 
     def _net(self, part: str) -> Net:
         return self.actor if part == "actor" else self.critic

@@ -60,9 +60,13 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
             input_norm=net.input_norm,
             layer_norm=net.layer_norm,
             gain=net.gain,
+            head_init=net.head_init,
             recurrent=config.recurrent,
+            gru_layers=net.gru_layers,
+            gru_norm=net.gru_norm,
         ),
         critic_hidden=net.critic_hidden,
+        critic_head_hidden=net.critic_head_hidden,
         critic_input=net.critic_input or ("all" if central else "own"),
         agent_id=net.agent_id,
         shared=net.share != "none",
@@ -77,10 +81,15 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
 
 def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
     """Without the learning rate, which is traced. All parameters are one vector to it: many small
-    ones would cost more in operations begun than in arithmetic."""
+    ones would cost more in operations begun than in arithmetic. Weight decay is torch's: added to
+    the clipped gradient, g + w·θ, before Adam or momentum see it."""
     if ppo.optimiser == "sgd":
-        return optax.flatten(optax.trace(ppo.momentum)) if ppo.momentum else optax.identity()
-    return optax.flatten(optax.scale_by_adam(eps=ppo.adam_eps))
+        follow = optax.trace(ppo.momentum) if ppo.momentum else optax.identity()
+    else:
+        follow = optax.scale_by_adam(eps=ppo.adam_eps)
+    if ppo.weight_decay:
+        follow = optax.chain(optax.add_decayed_weights(ppo.weight_decay), follow)
+    return optax.flatten(follow)
 
 
 def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
@@ -117,6 +126,7 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
             value_norm=ppo.value_norm,
             agent_reduction=ppo.agent_reduction,
             advantage_norm=ppo.advantage_norm,
+            advantage_entries=ppo.advantage_entries,
             advantage_eps=ppo.advantage_eps,
             advantage_ddof=ppo.advantage_ddof,
             inactive_targets=ppo.agent_end == "world",

@@ -132,6 +132,16 @@ class Config(Section):
             raise ConfigError(
                 f"net.n_head={self.net.n_head} does not divide net.n_embd={self.net.n_embd}."
             )
+        if self.algorithm in ("mat_dec", "mat_encoder") and self.net.agent_order == "random":
+            raise ConfigError(
+                f"net.agent_order='random' cannot go with algorithm={self.algorithm!r}, whose "
+                "agents all act at once: choose 'fixed'."
+            )
+        if self.net.gru_layers > 1 and not self.recurrent:
+            raise ConfigError(
+                f"net.gru_layers={self.net.gru_layers} is for rmappo and rippo: "
+                f"{self.algorithm!r} has no GRU to stack."
+            )
         if self.transformer and self.net.share == "none":
             raise ConfigError(
                 f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "
@@ -149,6 +159,11 @@ class Config(Section):
             raise ConfigError(
                 f"ppo.chunk_length={ppo.chunk_length} does not divide "
                 f"rollout_length={self.rollout_length}."
+            )
+        if ppo.advantage_entries == "all" and ppo.advantage_norm != "minibatch":
+            raise ConfigError(
+                f"ppo.advantage_entries='all' cannot go with ppo.advantage_norm="
+                f"{ppo.advantage_norm!r}: choose 'minibatch'."
             )
         if self.recurrent and ppo.shuffle == "rows":
             raise ConfigError(

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 from flax import struct
 
 from jmarl import losses
-from jmarl.choices import AdvantageNorm, Components, Ratio, Reduction, ValueLoss, ValueScaling
+from jmarl.choices import (
+    AdvantageEntries,
+    AdvantageNorm,
+    Components,
+    Ratio,
+    Reduction,
+    ValueLoss,
+    ValueScaling,
+)
 from jmarl.folds import total
 from jmarl.losses import Counts, Facts, Moments
 from jmarl.normalize import ValueNorm, popart_rescale
@@ -45,6 +53,7 @@ class Objective:
     value_norm: ValueScaling = "valuenorm"
     agent_reduction: Reduction = "mean"
     advantage_norm: AdvantageNorm = "batch"
+    advantage_entries: AdvantageEntries = "active"  # that count in a minibatch's moments
     advantage_eps: float = 1e-5
     advantage_ddof: int = 0
     inactive_targets: bool = False  # value statistics learn of agents that are out, too
@@ -59,10 +68,19 @@ class Objective:
         entries = across(jnp.asarray(float(target.size), target.dtype))
         return Facts(
             counts=Counts(of_advantage.size, entries / mask.shape[-1], entries),
-            advantage=of_advantage if self.advantage_norm == "minibatch" else None,
+            advantage=self._advantage_moments(batch, of_advantage, across),
             target_mean=of_target.mean,
             target_variance=of_target.variance(),
         )
+
+    def _advantage_moments(self, batch: Batch, active: Moments, across: Sum) -> Moments | None:
+        """By which a minibatch's advantages are normalised, if they are."""
+        if self.advantage_norm != "minibatch":
+            return None
+        if self.advantage_entries == "active":
+            return active
+        everything = jnp.ones_like(batch.advantage)
+        return losses.moments([(batch.advantage, everything)], across)[0]
 
     def standardised(self, advantage: jax.Array, known: Moments) -> jax.Array:
         return losses.standardised(advantage, known, self.advantage_eps, self.advantage_ddof)

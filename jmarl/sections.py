@@ -6,12 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from jmarl.choices import (
     Activation,
+    AdvantageEntries,
     AdvantageNorm,
     AgentEnd,
     AgentId,
     AgentOrder,
     Components,
     CriticInput,
+    HeadInit,
     Optimiser,
     Precision,
     Ratio,
@@ -42,7 +44,9 @@ class NetConfig(Section):
         default=True, description="mat_dec: one actor for all agents, or one each"
     )
     agent_order: AgentOrder = Field(
-        default="fixed", description="mat: in which order agents decide; random: drawn every step"
+        default="fixed",
+        description="mat, mat_decoder, mat_gru: in which order agents decide; random: drawn every "
+        "step",
     )
     encode_state: bool = Field(
         default=False, description="mat: refused, the reference's version is blind"
@@ -62,6 +66,9 @@ class NetConfig(Section):
     head_hidden: tuple[int, ...] = Field(
         default=(), description="mappo, ippo: widths between agent id and output"
     )
+    critic_head_hidden: tuple[int, ...] | None = Field(
+        default=None, description="mappo, ippo: the critic's, if others than head_hidden"
+    )
     activation: Activation = Field(default="relu", description="mappo, ippo: of hidden layers")
     input_norm: bool = Field(default=True, description="mappo, ippo: layer norm of observations")
     layer_norm: bool = Field(default=True, description="mappo, ippo: layer norm of activations")
@@ -72,6 +79,17 @@ class NetConfig(Section):
     )
     actor_gain: float = Field(default=0.01, gt=0, description="mappo, ippo: of the actor's output")
     critic_gain: float = Field(default=1.0, gt=0, description="mappo, ippo: of the critic's output")
+    head_init: HeadInit = Field(
+        default="orthogonal",
+        description="mappo, ippo: how layers after the representation start; torch_default: "
+        "weights and biases uniform within ±1/√inputs, whatever their gains",
+    )
+    gru_layers: int = Field(
+        default=1, ge=1, description="rmappo, rippo: GRUs, each reading the one before"
+    )
+    gru_norm: bool = Field(
+        default=True, description="rmappo, rippo: layer norm of what the GRU gives"
+    )
     agent_id: AgentId = Field(
         default="none", description="mappo, ippo: where agents are told who they are"
     )
@@ -98,6 +116,9 @@ class PpoConfig(Section):
     optimiser: Optimiser = Field(default="adam", description="what follows gradients")
     adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="of sgd")
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="times the parameters, added to clipped gradients (L2)"
+    )
     returns: Returns = Field(default="gae", description="how advantages are counted")
     gamma: float = Field(default=0.95, ge=0, le=1, description="discount")
     gae_lambda: float = Field(default=0.95, ge=0, le=1, description="λ of GAE")
@@ -137,6 +158,11 @@ class PpoConfig(Section):
     )
     advantage_norm: AdvantageNorm = Field(
         default="batch", description="over what advantages are normalised"
+    )
+    advantage_entries: AdvantageEntries = Field(
+        default="active",
+        description="which advantages of a minibatch count in their mean and deviation; all: also "
+        "those of agents that were not there, as in XuanCe",
     )
     advantage_eps: float = Field(default=1e-5, gt=0, description="added to their deviation")
     advantage_ddof: Literal[0, 1] = Field(

@@ -2,24 +2,31 @@
 
 MAT saves weights that no computation reads (`state_encoder`, the decoder's `obs_encoder`) and
 attention masks, on-policy a layer that it clones and never calls (`fc_h`); they are passed over.
+So are the statistics that a PopArt critic keeps beside its weights: `read_value_norm` reads them.
 Everything else must fit exactly.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.choices import Transformer
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
+from jmarl.normalize import ValueNorm
 
 Weights = Mapping[str, np.ndarray]
-DEAD = re.compile(r"^encoder\.state_encoder\.|^decoder\.obs_encoder\.|\.mask$|^base\.mlp\.fc_h\.")
+DEAD = re.compile(
+    r"^encoder\.state_encoder\.|^decoder\.obs_encoder\.|\.mask$|^base\.mlp\.fc_h\."
+    r"|^v_out\.(stddev|mean|mean_sq|debiasing_term)$"
+)
 Rename = tuple[str, str | Callable[[re.Match[str]], str]]
 EACH = re.compile(r"^decoder\.mlp\.(\d+)\.(\d+\..+)$")  # an agent's own actor in mat_dec
 # our module path → the reference's, both dotted
@@ -74,6 +81,25 @@ def read_onpolicy(actor: str | Path, critic: str | Path, policy: ActorCriticPoli
     return convert_onpolicy(_read(actor), _read(critic), policy)
 
 
+def read_onpolicy_separated(directory: str | Path, policy: ActorCriticPolicy) -> Any:
+    """The parameters of `policy` from what on-policy's separated runner saves: `actor_agent0.pt`,
+    `critic_agent0.pt`, and so on, one pair for each agent."""
+    directory, count = Path(directory), policy.num_agents
+    if (extra := directory / f"actor_agent{count}.pt").exists():
+        raise ConfigError(f"{str(extra)!r} exists, but this policy has {count} agents.")
+    actors, critics = (
+        [_read(directory / f"{part}_agent{i}.pt") for i in range(count)]
+        for part in ("actor", "critic")
+    )
+    return convert_onpolicy_separated(actors, critics, policy)
+
+
+def read_value_norm(path: str | Path) -> ValueNorm:
+    """on-policy's running statistics of returns: an agent's `vnrom_agent0.pt` (its spelling), or
+    a critic that was trained with PopArt."""
+    return convert_value_norm(_read(path))
+
+
 def _read(path: str | Path) -> Weights:
     """Needs torch; nothing is unpickled but tensors."""
     try:
@@ -93,17 +119,119 @@ def _read(path: str | Path) -> Weights:
 
 def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
     """Reference names and layouts → jmarl's; refused unless names and shapes agree."""
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    return _filled(shapes, _stacked(state_dict), MAT_NAMES)
+    _check_sighted(state_dict)
+    try:
+        return _converted_mat(state_dict, policy)
+    except ConfigError as refusal:
+        if options := _options_that_fit(state_dict, policy):
+            raise ConfigError(
+                f"the checkpoint does not fit this policy, but one with {options}."
+            ) from refusal
+        raise
 
 
 def convert_onpolicy(actor: Weights, critic: Weights, policy: ActorCriticPolicy) -> Any:
     """Likewise for on-policy's two networks."""
+    if not policy.shared:
+        raise ConfigError(
+            "net.share='none' is a network for each agent, which read_onpolicy_separated reads: "
+            "choose net.share='team' for one actor.pt and critic.pt."
+        )
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return _converted_onpolicy(shapes, actor, critic, policy)
+
+
+def convert_onpolicy_separated(
+    actors: Sequence[Weights], critics: Sequence[Weights], policy: ActorCriticPolicy
+) -> Any:
+    """Likewise for one pair of networks for each agent, which jmarl stacks on a leading axis."""
+    if policy.shared:
+        raise ConfigError(
+            "checkpoints of the separated runner are a network for each agent: choose "
+            "net.share='none'."
+        )
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
+    pairs = zip(actors, critics, strict=True)
+    each = [_converted_onpolicy(one, actor, critic, policy) for actor, critic in pairs]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
+
+def convert_value_norm(state_dict: Weights) -> ValueNorm:
+    """The statistics of ValueNorm, or of a critic's PopArt layer."""
+    for names in (
+        ("running_mean", "running_mean_sq", "debiasing_term"),
+        ("v_out.mean", "v_out.mean_sq", "v_out.debiasing_term"),
+    ):
+        if state_dict.keys() >= set(names):
+            return ValueNorm.from_sums(*(float(state_dict[name].reshape(())) for name in names))
+    raise ConfigError(
+        "the checkpoint has no statistics of returns: neither running_mean, as vnrom_agent0.pt "
+        "has, nor v_out.mean, as a PopArt critic has."
+    )
+
+
+def _check_sighted(state_dict: Weights) -> None:
+    """With `--encode_state` MAT saves the same names, but its encoder reads the state, which is
+    zero, and no observation. Only then do the biases of the state's encoder leave zero."""
+    for name, weight in state_dict.items():
+        if re.match(r"encoder\.state_encoder\..*bias$", name) and weight.any():
+            raise ConfigError(
+                f"{name} is not zero, so the checkpoint was trained with --encode_state, which "
+                "encodes a state of zeros in place of observations: jmarl has no such network; "
+                "train it without --encode_state."
+            )
+
+
+def _converted_mat(state_dict: Weights, policy: MatPolicy) -> Any:
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    return _filled(shapes, _stacked(state_dict), MAT_NAMES)
+
+
+def _options_that_fit(state_dict: Weights, policy: MatPolicy) -> str | None:
+    """The algorithm, number of blocks and sharing under which the checkpoint would fit."""
+    found = [int(n[1]) for name in state_dict if (n := re.search(r"\bblocks\.(\d+)\.", name))]
+    blocks = 1 + max(found, default=policy.n_block - 1)
+    for variant in get_args(Transformer):
+        for share_actor in (True, False) if variant == "mat_dec" else (policy.share_actor,):
+            other = replace(policy, variant=variant, n_block=blocks, share_actor=share_actor)
+            try:
+                _converted_mat(state_dict, other)
+            except ConfigError:
+                continue
+            needed = {"algorithm": variant, "net.n_block": blocks, "net.share_actor": share_actor}
+            had = (policy.variant, policy.n_block, policy.share_actor)
+            changed = zip(needed.items(), had, strict=True)
+            return ", ".join(f"{name}={value!r}" for (name, value), old in changed if value != old)
+    return None
+
+
+def _converted_onpolicy(
+    shapes: Any, actor: Weights, critic: Weights, policy: ActorCriticPolicy
+) -> Any:
+    _check_memory(actor, policy)
+    if not any(name.startswith("v_out.") for name in critic):
+        raise ConfigError(
+            "the critic's checkpoint has no output layer v_out, which on-policy's PopArt does not "
+            "save when it runs on a GPU: its values cannot be restored."
+        )
     return {
         "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
         "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),
     }
+
+
+def _check_memory(actor: Weights, policy: ActorCriticPolicy) -> None:
+    recurrent = any(name.startswith("rnn.") for name in actor)
+    if recurrent != policy.shape.recurrent:
+        has, fits = ("a", "rmappo or rippo") if recurrent else ("no", "mappo or ippo")
+        raise ConfigError(f"the checkpoint has {has} GRU: choose algorithm {fits}.")
+    layers = sum(name.startswith("rnn.rnn.weight_ih_l") for name in actor)
+    if recurrent and layers != policy.shape.gru_layers:
+        raise ConfigError(
+            f"net.gru_layers={policy.shape.gru_layers} does not fit the checkpoint, whose GRU has "
+            f"{layers}: choose net.gru_layers={layers}."
+        )
 
 
 def _filled(shapes: Any, state_dict: Weights, renamed: list[Rename]) -> Any:

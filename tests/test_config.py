@@ -1,16 +1,18 @@
 """Configurations: what is accepted, and how the rest is refused."""
 
 import contextlib
+import re
 import tempfile
 from pathlib import Path
 
+import jax
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmarl import run_dir
-from jmarl.algorithms import make_trainer
+from jmarl.algorithms import make_env, make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.train import parse
@@ -33,11 +35,47 @@ def test_presets_are_valid_and_every_key_is_explained(path):
             assert "#" in line, f"{line!r} has no comment"
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("mat_reference_simple_spread", 21),  # MAT's fork appends a one-hot agent id
+        ("mappo_reference_simple_spread", 18),  # on-policy does not
+        ("rmappo_reference_simple_spread", 18),
+        ("rmappo_reference_simple_reference", 21),
+        ("rmappo_reference_simple_speaker_listener", 11),
+        ("mappo_xuance_simple_spread", 18),  # XuanCe appends ids to features
+        ("ippo_xuance_simple_spread", 18),
+    ],
+)
+def test_reference_presets_observe_as_many_numbers_as_the_references(name, inputs):
+    preset = next(path for path in CONFIGS if path.stem == name)
+    assert make_env(build(read_preset(preset))).spec.obs_size == inputs
+
+
+def test_the_critics_of_speaker_and_listener_see_no_padding():
+    """As on-policy's: 3 numbers of the one, 11 of the other."""
+    name = "rmappo_reference_simple_speaker_listener"
+    preset = next(path for path in CONFIGS if path.stem == name)
+    trainer, _ = make_trainer(build(read_preset(preset)))
+    (policy,) = (group.policy for group in trainer.groups)
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    assert shapes["critic"]["input_norm"]["scale"].shape == (2, 14)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [x for x in CONFIGS if re.search("reference_simple|xuance", x.stem)],
+    ids=lambda x: x.stem,
+)
+def test_presets_of_references_say_what_differs(path):
+    assert "What still differs from the reference" in path.read_text(encoding="utf-8")
+
+
 def test_the_command_line_overrides_the_preset():
     preset = next(path for path in CONFIGS if path.stem == "mat_reference_simple_spread")
     assert parse([str(preset)]).ppo.clip_eps == 0.05
     assert parse([str(preset), "--ppo.clip-eps", "0.3"]).ppo.clip_eps == 0.3
-    assert parse([str(preset), "--ppo.clip-eps", "0.3"]).env_options == {"dialect": "onpolicy"}
+    assert parse([str(preset), "--ppo.clip-eps", "0.3"]).env_options["dialect"] == "onpolicy"
 
 
 def test_no_arguments_give_the_defaults():
@@ -57,6 +95,18 @@ def test_no_arguments_give_the_defaults():
         ({"ppo": {"num_minibatches": 3}}, ["ppo.num_minibatches=3", "num_envs = 128"]),
         ({"total_steps": 10}, ["total_steps=10", "3200"]),
         ({"net": {"encode_state": True}}, ["net.encode_state=True", "blind"]),
+        *(
+            (
+                {"algorithm": name, "net": {"agent_order": "random"}},
+                ["net.agent_order='random'", repr(name), "'fixed'"],
+            )
+            for name in ("mat_dec", "mat_encoder")
+        ),
+        (
+            {"ppo": {"advantage_entries": "all"}},
+            ["ppo.advantage_entries='all'", "advantage_norm='batch'", "'minibatch'"],
+        ),
+        ({"algorithm": "mappo", "net": {"gru_layers": 2}}, ["net.gru_layers=2", "'mappo'"]),
         ({1: 2}, ["keys must be names"]),
         ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
         ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),

@@ -1,6 +1,6 @@
 """The networks of MAPPO and IPPO: one description covers on-policy's and XuanCe's.
 
-LayerNorm? → (Linear → activation → LayerNorm?)ⁿ → (GRU → LayerNorm)? → agent id? →
+LayerNorm? → (Linear → activation → LayerNorm?)ⁿ → (GRU → LayerNorm?)? → agent id? →
 (Linear → activation → LayerNorm?)ᵐ → Linear.
 """
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from jmarl.choices import Activation
+from jmarl.choices import Activation, HeadInit
 from jmarl.networks.gru import Gru
 from jmarl.networks.layers import (
     SQRT2,
@@ -37,7 +37,10 @@ class Shape:
     input_norm: bool = True
     layer_norm: bool = True  # after every activation
     gain: float | None = None  # of hidden layers; None: torch's for the activation
+    head_init: HeadInit = "orthogonal"  # of all layers after the agent id
     recurrent: bool = False
+    gru_layers: int = 1  # one after the other
+    gru_norm: bool = True  # after the last of them
 
 
 class Net(nn.Module):
@@ -52,25 +55,31 @@ class Net(nn.Module):
     def __call__(
         self, x: jax.Array, ids: jax.Array | None, state: Any, fresh: jax.Array | None
     ) -> tuple[jax.Array, Any]:
-        """Also the GRU's last state `[…, N, H]`. `ids` `[N, N]` join after the representation;
-        `fresh` `[L, …]` marks where an episode begins."""
+        """Also the GRU's last state `[…, N, layers, H]`. `ids` `[N, N]` join after the
+        representation; `fresh` `[L, …]` marks where an episode begins."""
         read: Features = LayerNorm(name="input_norm").unscaled(x) if self.shape.input_norm else x
-        read = self._layers(read, self.shape.hidden, "")
+        gain = GAINS[self.shape.activation] if self.shape.gain is None else self.shape.gain
+        as_torch = self.shape.head_init == "torch_default"
+        read = self._layers(read, self.shape.hidden, "", gain)
         if self.shape.recurrent:
-            gru = Gru(read.shape[-1], 1, stacked_orthogonal, nn.initializers.zeros, name="gru")
+            width, layers = read.shape[-1], self.shape.gru_layers
+            gru = Gru(width, layers, stacked_orthogonal, nn.initializers.zeros, name="gru")
             spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], read.shape[:-1])
-            told, last = gru(read, state[None], spread)
-            read, state = LayerNorm(name="gru_norm").unscaled(told), last[0]
+            told, last = gru(read, jnp.moveaxis(state, -2, 0), spread)
+            read = LayerNorm(name="gru_norm").unscaled(told) if self.shape.gru_norm else told
+            state = jnp.moveaxis(last, 0, -2)
         if ids is not None:
             read = _with_ids(read.plain if isinstance(read, Normed) else read, ids)
-        read = self._layers(read, self.shape.head_hidden, "head_")
+        read = self._layers(read, self.shape.head_hidden, "head_", None if as_torch else gain)
         if self.log_std is not None:
             self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
-        return last_dense(self.out, self.out_gain, name="out")(read), state
+        out = last_dense(self.out, None if as_torch else self.out_gain, name="out")
+        return out(read), state
 
-    def _layers(self, read: Features, sizes: tuple[int, ...], prefix: str) -> Features:
+    def _layers(
+        self, read: Features, sizes: tuple[int, ...], prefix: str, gain: float | None
+    ) -> Features:
         shape = self.shape
-        gain = GAINS[shape.activation] if shape.gain is None else shape.gain
         for i, size in enumerate(sizes):
             x = ACTIVATIONS[shape.activation](dense(size, gain, name=f"{prefix}dense_{i}")(read))
             read = LayerNorm(name=f"{prefix}ln_{i}").unscaled(x) if shape.layer_norm else x

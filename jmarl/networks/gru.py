@@ -18,15 +18,6 @@ from jmarl.networks.precision import outer_sum
 Init = Callable[..., jax.Array]
 
 
-def torch_uniform(fan: int) -> Init:
-    """U(-1/√fan, 1/√fan): torch's default for every weight and bias of a GRU of that width."""
-
-    def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / fan**0.5
-
-    return draw
-
-
 class Weights(nn.Module):
     """Of all three gates, side by side."""
 

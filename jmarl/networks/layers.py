@@ -60,7 +60,7 @@ class Dense(nn.Module):
     than the several leading ones that `nn.Dense` would leave."""
 
     features: int
-    gain: float
+    gain: float | None  # of an orthogonal kernel with a zero bias; None: torch's default for both
     use_bias: bool = True
     last: bool = False  # outputs are read outside of networks, with all their bits
 
@@ -71,9 +71,21 @@ class Dense(nn.Module):
     @nn.compact
     def weights(self, size: int) -> tuple[jax.Array, jax.Array | None]:
         """Kernel `[size, features]` and bias `[features]`."""
-        kernel = self.param("kernel", orthogonal(self.gain), (size, self.features))
-        zeros = nn.initializers.zeros
-        return kernel, self.param("bias", zeros, (self.features,)) if self.use_bias else None
+        kernel_init = bias_init = torch_uniform(size)
+        if self.gain is not None:
+            kernel_init, bias_init = orthogonal(self.gain), nn.initializers.zeros
+        kernel = self.param("kernel", kernel_init, (size, self.features))
+        return kernel, self.param("bias", bias_init, (self.features,)) if self.use_bias else None
+
+
+def torch_uniform(fan: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """U(-1/√fan, 1/√fan): torch's default for weights and biases, of a linear layer with so many
+    inputs and of a GRU of that width."""
+
+    def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0) / fan**0.5
+
+    return draw
 
 
 def orthogonal(gain: float) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
@@ -112,12 +124,14 @@ def _folded(x: Features, kernel: jax.Array, bias: Any) -> tuple[jax.Array, jax.A
     return x.rows, x.scale[:, None] * kernel, (x.shift[:, None] * kernel).sum(0) + bias
 
 
-def dense(features: int, gain: float, use_bias: bool = True, name: str | None = None) -> Dense:
-    """A linear layer with an orthogonal kernel of the given gain and zero bias."""
+def dense(
+    features: int, gain: float | None, use_bias: bool = True, name: str | None = None
+) -> Dense:
+    """A linear layer with an orthogonal kernel of the given gain and zero bias, or torch's."""
     return Dense(features, gain, use_bias, name=name)
 
 
-def last_dense(features: int, gain: float, name: str) -> Dense:
+def last_dense(features: int, gain: float | None, name: str) -> Dense:
     """The layer that gives logits or values."""
     return Dense(features, gain, last=True, name=name)
 

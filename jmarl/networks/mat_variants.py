@@ -6,8 +6,17 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from jmarl.networks.gru import Gru, torch_uniform
-from jmarl.networks.layers import SQRT2, Embed, Head, LayerNorm, dense, gelu, last_dense
+from jmarl.networks.gru import Gru
+from jmarl.networks.layers import (
+    SQRT2,
+    Embed,
+    Head,
+    LayerNorm,
+    dense,
+    gelu,
+    last_dense,
+    torch_uniform,
+)
 from jmarl.networks.mat import (
     BlockCache,
     Decoder,

@@ -6,7 +6,9 @@ of the first of five steps of Adam, and the parameters after the last.
 
 import copy
 import itertools
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +20,21 @@ import torch_actor_critic as reference
 import torch_core
 
 from jmarl.actor_critic import ActorCriticPolicy
+from jmarl.algorithms import make_optimiser, make_trainer
+from jmarl.config import build, read_preset
 from jmarl.losses import masked_mean
 from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
+from jmarl.policies import one_decision
+from jmarl.sections import PpoConfig
 from jmarl.spaces import Box, Discrete, MultiDiscrete
-from jmarl.torch_import import convert_onpolicy, read_onpolicy
+from jmarl.torch_import import (
+    convert_onpolicy,
+    read_onpolicy,
+    read_onpolicy_separated,
+    read_value_norm,
+)
 from jmarl.types import Batch, Perception
 from jmarl.update import Learner, gradient_step
 
@@ -38,9 +49,9 @@ ACTIONS = {
 FORMS = list(itertools.product([True, False], repeat=3))  # value clip, Huber, value norm
 
 
-def rows(kind, seed=0):
+def rows(kind, seed=0, layers=1):
     """numpy `[T, E, N, …]`: what a rollout under a slightly different policy has left, with
-    agents missing and episodes that begin within it."""
+    agents missing and episodes that begin within it. `layers`: of GRUs."""
     rng = np.random.default_rng(seed)
     space = ACTIONS[kind][1]
     available = np.ones((T, E, N, space.size), bool)
@@ -63,8 +74,8 @@ def rows(kind, seed=0):
         "active": (rng.random((T, E, N)) < 0.8).astype(float),
         "fresh": (rng.random((T, E)) < 0.3).astype(float),
         "state": {
-            "actor": rng.normal(size=(T, E, N, H)),
-            "critic": rng.normal(size=(T, E, N, H)),
+            "actor": rng.normal(size=(T, E, N, layers, H)),
+            "critic": rng.normal(size=(T, E, N, layers, H)),
         },
     }
 
@@ -77,9 +88,10 @@ def ours(data, memory):
     return Batch(seen, memory, *(array[name] for name in names))
 
 
-def updated(policy, params, batch, objective, hyper, clip_apart=False):
-    """`STEPS` of Adam: the first one's clipped gradient and metrics, and the last parameters."""
-    adam = optax.scale_by_adam(eps=1e-5)
+def updated(policy, params, batch, objective, hyper, clip_apart=False, optimiser=None):
+    """`STEPS` of Adam: the first one's clipped gradient and metrics, and the last parameters. Of
+    another optimiser there is no gradient."""
+    adam = optimiser or optax.scale_by_adam(eps=1e-5)
     step = jax.jit(
         partial(
             gradient_step,
@@ -94,7 +106,9 @@ def updated(policy, params, batch, objective, hyper, clip_apart=False):
         )
     )
     learner, metrics = step(Learner(params, adam.init(params), ValueNorm.create()))
-    gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
+    gradient = None
+    if optimiser is None:
+        gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
     for _ in range(STEPS - 1):
         learner, _ = step(learner)
     return gradient, metrics, learner.params
@@ -119,8 +133,7 @@ def objective_of(clip_value, huber, norm, **form):
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
         value_norm="valuenorm" if norm else "none",
-        advantage_norm="none",
-        **form,
+        **{"advantage_norm": "none"} | form,
     )
 
 
@@ -136,15 +149,17 @@ def flattened(x):
 # -- on-policy -------------------------------------------------------------------------------------
 
 
-def onpolicy_models(kind, recurrent, central=True):
+def onpolicy_models(kind, recurrent, central=True, layers=1):
     torch.manual_seed(0)
     action, space = ACTIONS[kind]
     options = {"hidden": H, "activation": "tanh", "recurrent": recurrent}
     actor = reference.Actor(OBS, action, **options).double()
     critic = reference.Critic(OBS * (N if central else 1), **options).double()
+    if layers > 1:
+        actor.rnn, critic.rnn = (reference.DeepRnnLayer(H, layers).double() for _ in range(2))
     reference.perturb(actor, seed=1)
     reference.perturb(critic, seed=2)
-    shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent)
+    shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent, gru_layers=layers)
     critic_input = "all" if central else "own"
     policy = ActorCriticPolicy(N, OBS, 1, space, shape, critic_input=critic_input)
     return actor, critic, policy
@@ -170,10 +185,11 @@ def onpolicy_batch(kind, data, recurrent, central=True):
     if recurrent:
         batch["masks"] = flattened(1 - data["fresh"][..., None].repeat(N, axis=2)[..., None])
         for part, state in data["state"].items():
-            start = state[0].reshape(E * N, H)
+            start = state[0]
             if part == "critic" and central:
-                start = state[0, :, :1].repeat(N, axis=1).reshape(E * N, H)
-            batch[f"{part}_h"] = torch.as_tensor(start)
+                start = start[:, :1].repeat(N, axis=1)
+            start = torch.as_tensor(start).flatten(0, 1)
+            batch[f"{part}_h"] = start[:, 0] if start.shape[1] == 1 else start
     return batch
 
 
@@ -206,6 +222,48 @@ def test_onpolicy_networks(kind, recurrent, x64):
     agree(now.value.reshape(value.shape), value.detach().numpy())
 
 
+@pytest.mark.parametrize("central", [True, False])
+def test_onpolicy_update_with_two_gru_layers(central, x64):
+    """recurrent_N = 2: networks, gradients and five steps of Adam, states reset in between."""
+    compare_onpolicy_updates(
+        *onpolicy_models("discrete", True, central, layers=2), rows("discrete", layers=2),
+        "discrete", True, central, (True, True, True),
+    )  # fmt: skip
+
+
+def test_two_gru_layers_act_as_they_learn(x64):
+    """Step by step from zero memory, reset where episodes begin, torch's outputs and states; also
+    with a network for each agent."""
+    actor, critic, shared = onpolicy_models("box", True, layers=2)
+    data = rows("box", layers=2)
+    data["state"] = jax.tree.map(np.zeros_like, data["state"])
+    batch, given = onpolicy_batch("box", data, True), ours(data, None)
+    one = onpolicy_params(actor, critic, shared)
+    each = jax.tree.map(lambda x: jnp.stack([x] * N), one)
+    for policy, params in ((shared, one), (replace(shared, shared=False), each)):
+        act = jax.jit(partial(policy.act, deterministic=True))
+        memory, means, values = policy.memory(E), [], []
+        for t in range(T):
+            seen = jax.tree.map(lambda x, t=t: x[t], given.perception)
+            noise = one_decision(policy, jax.random.split(jax.random.key(t), E))
+            memory, decision = act(params, noise, memory, seen)
+            means.append(decision.action)
+            values.append(decision.value)
+        features, last = actor.features(batch["obs"], batch["actor_h"], batch["masks"])
+        mean = actor.act.action_out(features).mean
+        value, _ = critic(batch["critic_in"], batch["critic_h"], batch["masks"])
+        agree(jnp.stack(means).reshape(mean.shape), mean.detach().numpy())
+        agree(jnp.stack(values).reshape(value.shape), value.detach().numpy())
+        agree(memory["actor"].reshape(last.shape), last.detach().numpy())
+
+
+def test_a_refusal_names_the_number_of_gru_layers():
+    actor, critic, _ = onpolicy_models("discrete", True, layers=2)
+    _, _, policy = onpolicy_models("discrete", True)
+    with pytest.raises(ValueError, match=r"choose net.gru_layers=2\.$"):
+        onpolicy_params(actor, critic, policy)
+
+
 CASES = [(kind, False, True) for kind in ACTIONS] + [("discrete", True, True), ("box", True, False)]
 ONPOLICY = [(*CASES[i % len(CASES)], form) for i, form in enumerate(FORMS)]
 
@@ -213,9 +271,12 @@ ONPOLICY = [(*CASES[i % len(CASES)], form) for i, form in enumerate(FORMS)]
 @pytest.mark.parametrize(("kind", "recurrent", "central", "form"), ONPOLICY)
 def test_onpolicy_update(kind, recurrent, central, form, x64):
     """Two optimisers, two clips, both of them active."""
+    nets = onpolicy_models(kind, recurrent, central)
+    compare_onpolicy_updates(*nets, rows(kind), kind, recurrent, central, form)
+
+
+def compare_onpolicy_updates(actor, critic, policy, data, kind, recurrent, central, form):
     clip_value, huber, norm = form
-    actor, critic, policy = onpolicy_models(kind, recurrent, central)
-    data = rows(kind)
     batch = onpolicy_batch(kind, data, recurrent, central)
     objective = objective_of(*form, ratio="joint" if kind == "box" else "component",
                              entropy="mean" if kind == "multi" else "sum")  # fmt: skip
@@ -247,6 +308,34 @@ def test_onpolicy_update(kind, recurrent, central, form, x64):
     for _ in range(STEPS - 1):
         update()
     agree(after, onpolicy_params(*nets, policy))
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_onpolicy_update_with_weight_decay(name, x64):
+    """torch's L2 penalty, added to gradients that are clipped already."""
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    data = rows("discrete")
+    hyper = Hyper(
+        clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
+        max_grad_norm=0.05, huber_delta=DELTA,
+    )  # fmt: skip
+    _, _, after = updated(
+        policy, onpolicy_params(actor, critic, policy), ours(data, None),
+        objective_of(True, True, True), hyper, clip_apart=True,
+        optimiser=make_optimiser(PpoConfig(optimiser=name, weight_decay=0.1)),
+    )  # fmt: skip
+    make = {
+        "adam": partial(torch.optim.Adam, eps=1e-5),
+        "sgd": partial(torch.optim.SGD, momentum=0.9),
+    }[name]
+    optimisers = [make(net.parameters(), lr=LR, weight_decay=0.1) for net in (actor, critic)]
+    batch, statistics = onpolicy_batch("discrete", data, False), value_norm_of(True)
+    for _ in range(STEPS):
+        reference.onpolicy_update(
+            actor, critic, *optimisers, batch, CLIP, VALUE_COEF, ENTROPY_COEF, 0.05, DELTA, True,
+            statistics,
+        )  # fmt: skip
+    agree(after, onpolicy_params(actor, critic, policy))
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
@@ -286,23 +375,120 @@ def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
         read_onpolicy(tmp_path / "less.pt", tmp_path / "critic.pt", policy)
 
 
+def statistics_after_some_returns(kind, **given):
+    """torch's running statistics, and returns in their units."""
+    statistics = kind(**given)
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        statistics.update(torch.tensor(rng.normal(-40, 25, (64, 1))))
+    returns = rng.normal(-40, 25, 8)
+    mean, std = (x.numpy() for x in statistics.moments())
+    return statistics, returns, (returns - mean) / std
+
+
+def test_popart_critics_are_read_with_their_statistics(tmp_path, x64):
+    """on-policy's PopArt layer keeps four numbers beside its weight and bias."""
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    head = {"weight": critic.v_out.weight.data, "bias": critic.v_out.bias.data}
+    popart, returns, normalised = statistics_after_some_returns(torch_core.PopArt, **head)
+    saved = critic.state_dict() | {
+        "v_out.stddev": torch.ones(1),
+        "v_out.mean": popart.running_mean,
+        "v_out.mean_sq": popart.running_mean_sq,
+        "v_out.debiasing_term": popart.debiasing_term,
+    }
+    torch.save(actor.state_dict(), tmp_path / "actor.pt")
+    torch.save(saved, tmp_path / "critic.pt")
+    params = read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
+    agree(params["critic"]["out"]["kernel"], popart.weight.numpy().T)
+    agree(params["critic"]["out"]["bias"], popart.bias.numpy())
+    agree(read_value_norm(tmp_path / "critic.pt").normalise(jnp.asarray(returns)), normalised)
+    with pytest.raises(ValueError, match="no statistics of returns"):
+        read_value_norm(tmp_path / "actor.pt")
+    headless = {name: x for name, x in saved.items() if not name.startswith("v_out.")}
+    torch.save(headless, tmp_path / "critic.pt")  # `.to("cuda")` makes its parameters plain tensors
+    with pytest.raises(ValueError, match="no output layer v_out"):
+        read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
+
+
+def test_checkpoints_of_the_separated_runner(tmp_path, x64):
+    """A pair of networks and of statistics for each agent: torch's, agent by agent."""
+    policy = ActorCriticPolicy(
+        N, OBS, 1, ACTIONS["discrete"][1], Shape(hidden=(H, H)), shared=False
+    )
+    nets = []
+    for i in range(N):
+        actor = reference.Actor(OBS, ("discrete", 4), hidden=H).double()
+        critic = reference.Critic(OBS * N, hidden=H).double()
+        nets.append([reference.perturb(net, seed=2 * i + j) for j, net in
+                     enumerate((actor, critic))])  # fmt: skip
+        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
+        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
+    data = rows("discrete")
+    batch = onpolicy_batch("discrete", data, recurrent=False)
+    given = ours(data, None)
+    params = read_onpolicy_separated(tmp_path, policy)
+    now = jax.jit(policy.evaluate)(params, None, given.perception, given.action)
+    for i, (actor, critic) in enumerate(nets):
+        own = {name: x.unflatten(1, (E, N))[:, :, i] for name, x in batch.items()}
+        log_prob, _, _ = actor.evaluate(own["obs"], None, own["action"], None, own["available"])
+        agree(now.log_prob[:, :, i], log_prob.detach().numpy())
+        agree(now.value[:, :, i, None], critic(own["critic_in"])[0].detach().numpy())
+
+    kept, returns, normalised = statistics_after_some_returns(
+        torch_core.ValueNorm, dtype=torch.float64
+    )
+    names = ("running_mean", "running_mean_sq", "debiasing_term")
+    torch.save({name: getattr(kept, name) for name in names}, tmp_path / "vnrom_agent1.pt")
+    statistics = read_value_norm(tmp_path / "vnrom_agent1.pt")
+    agree(statistics.normalise(jnp.asarray(returns)), normalised)
+
+
+def test_checkpoints_for_another_number_of_networks_are_refused(tmp_path):
+    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
+    for i in range(N + 1):
+        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
+        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
+    with pytest.raises(ValueError, match=rf"actor_agent{N}.pt.*has {N} agents"):
+        read_onpolicy_separated(tmp_path, policy)
+    (tmp_path / f"actor_agent{N}.pt").unlink()
+    with pytest.raises(ValueError, match=r"choose net.share='none'"):
+        read_onpolicy_separated(tmp_path, policy)
+    with pytest.raises(ValueError, match="read_onpolicy_separated reads"):
+        onpolicy_params(actor, critic, replace(policy, shared=False))
+    (tmp_path / "critic_agent1.pt").unlink()
+    with pytest.raises(ValueError, match=r"critic_agent1.pt.*does not exist"):
+        read_onpolicy_separated(tmp_path, replace(policy, shared=False))
+
+
+@pytest.mark.parametrize(("recurrent", "words"), [(True, "rmappo or rippo"), (False, "mappo or")])
+def test_a_refusal_names_the_algorithms_with_or_without_gru(recurrent, words):
+    actor, critic, _ = onpolicy_models("discrete", recurrent)
+    _, _, policy = onpolicy_models("discrete", not recurrent)
+    with pytest.raises(ValueError, match=f"GRU: choose algorithm {words}"):
+        onpolicy_params(actor, critic, policy)
+
+
 # -- XuanCe ----------------------------------------------------------------------------------------
 
 
-def xuance_models(kind, recurrent, central):
+def xuance_models(kind, recurrent, central, normalize=True, critic_head=(H,)):
     torch.manual_seed(0)
     space = ACTIONS[kind][1]
     log_std = -1.0 if kind == "box" else None
-    options = {"n_agents": N, "normalize": True, "recurrent": recurrent}
+    options = {"n_agents": N, "normalize": normalize, "recurrent": recurrent}
     actor = reference.XuanceNet(OBS, (H,), (H,), space.size, log_std=log_std, **options).double()
     critic_in = OBS * (N if central else 1)
-    critic = reference.XuanceNet(critic_in, (H,), (H,), 1, **options).double()
+    critic = reference.XuanceNet(critic_in, (H,), critic_head, 1, **options).double()
     reference.perturb(actor, seed=1)
     reference.perturb(critic, seed=2)
-    shape = Shape((H,), (H,), input_norm=recurrent, gain=1.0, recurrent=recurrent)
+    shape = Shape(
+        (H,), (H,), input_norm=recurrent and normalize, layer_norm=normalize, gain=1.0,
+        recurrent=recurrent, gru_norm=normalize,
+    )  # fmt: skip
     policy = ActorCriticPolicy(
-        N, OBS, 1, space, shape, critic_input="all" if central else "own", agent_id="features",
-        log_std=-1.0, start_state="zero",
+        N, OBS, 1, space, shape, critic_head_hidden=critic_head, agent_id="features",
+        critic_input="all" if central else "own", log_std=-1.0, start_state="zero",
     )  # fmt: skip
     return actor, critic, policy
 
@@ -318,9 +504,12 @@ def xuance_params(actor, critic):
     def tree(net):
         made = {"out": layer(net.out)}
         for prefix, part in (("", net.representation), ("head_", net.head)):
-            made |= {f"{prefix}dense_0": layer(part[0]), f"{prefix}ln_0": layer(part[2])}
+            made[f"{prefix}dense_0"] = layer(part[0])
+            if net.normalize:
+                made[f"{prefix}ln_0"] = layer(part[2])
         if net.recurrent:
-            made |= {"input_norm": layer(net.input_norm), "gru_norm": layer(net.gru_norm)}
+            if net.normalize:
+                made |= {"input_norm": layer(net.input_norm), "gru_norm": layer(net.gru_norm)}
             gates = {name: p.detach().numpy() for name, p in net.gru.named_parameters()}
             made["gru"] = {
                 f"{ours}_0": {
@@ -377,15 +566,88 @@ XUANCE = [
 @pytest.mark.parametrize(("kind", "recurrent", "central", "form"), XUANCE)
 def test_xuance_update(kind, recurrent, central, form, x64):
     """MAPPO (central) and IPPO: one optimiser, one clip; a sum over agents when feed-forward."""
+    nets = xuance_models(kind, recurrent, central)
+    compare_xuance_updates(*nets, rows(kind), kind, recurrent, central, form)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_xuance_update_without_layer_norms(recurrent, x64):
+    """As its presets for particle worlds have it, the critic's head wider than the actor's."""
+    nets = xuance_models("discrete", recurrent, False, normalize=False, critic_head=(3 * H,))
+    compare_xuance_updates(
+        *nets, rows("discrete"), "discrete", recurrent, False, (True, True, False)
+    )
+
+
+def test_xuance_counts_all_advantages_of_a_minibatch(x64):
+    """Also those of agents that were not there: its buffer does not know who was."""
+    data = rows("box")
+    data["advantage"] = data["advantage"] + 5 * (1 - data["active"])
+    batch = xuance_batch("box", data, False, True)
+    given = batch["advantage"]
+    batch["advantage"] = (given - given.mean()) / (given.std(correction=0) + 1e-8)
+    nets = xuance_models("box", False, True)
+    form = {"advantage_norm": "minibatch", "advantage_eps": 1e-8, "advantage_entries": "all"}
+    compare_xuance_updates(*nets, data, "box", False, True, (True, True, False), batch, **form)
+
+
+def test_xuance_heads_start_as_torch_starts_them():
+    """Layers after the representation: the quantiles of torch's own weights and biases; the
+    representation itself is orthogonal of gain 1."""
+    shape = Shape((128,), (128,), layer_norm=False, input_norm=False, gain=1.0,
+                  head_init="torch_default")  # fmt: skip
+    policy = ActorCriticPolicy(N, OBS, 1, Discrete(4), shape, agent_id="features")
+    params = jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 40))
+    torch.manual_seed(0)
+    parts = np.linspace(0, 1, 11)
+    for name, sizes in (("head_dense_0", (128 + N, 128)), ("out", (128, 4))):
+        layers = [torch.nn.Linear(*sizes) for _ in range(400)]
+        for ours, theirs in (("kernel", "weight"), ("bias", "bias")):
+            drawn = np.quantile(params["actor"][name][ours], parts)
+            expected = np.concatenate(
+                [getattr(layer, theirs).detach().numpy().ravel() for layer in layers]
+            )
+            np.testing.assert_allclose(drawn, np.quantile(expected, parts), atol=0.02)
+            assert np.abs(drawn).max() > 0.08  # nearly 1/√128 = 0.088, and a bias is not zero
+    first = params["actor"]["dense_0"]
+    assert not first["bias"].any()
+    np.testing.assert_allclose(first["kernel"][0] @ first["kernel"][0].T, np.eye(OBS), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "actor", "critic"),
+    [
+        ("mappo", (18, (64,), (64, 64), 5), (54, (64,), (64, 64), 1)),
+        ("ippo", (18, (64,), (64,), 5), (18, (64,), (256,), 1)),
+    ],
+)
+def test_xuance_presets_have_the_references_layers(name, actor, critic):
+    path = Path(__file__).parents[2] / "configs" / f"{name}_xuance_simple_spread.yaml"
+    trainer, _ = make_trainer(build(read_preset(path)))
+    (policy,) = (group.policy for group in trainer.groups)
+    assert policy.shape.head_init == "torch_default"
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    log_std = -1.0 if name == "mappo" else None
+    for part, sizes in (("actor", actor), ("critic", critic)):
+        net = reference.XuanceNet(*sizes, n_agents=3, log_std=log_std if part == "actor" else None)
+        ours = sorted(sorted(leaf.shape) for leaf in jax.tree.leaves(shapes[part]))
+        assert ours == sorted(sorted(p.shape) for p in net.parameters())
+
+
+def compare_xuance_updates(
+    actor, critic, policy, data, kind, recurrent, central, form, batch=None, **other
+):
+    """`batch`: the rows for torch, if others than `data`; `other`: of the objective."""
     clip_value, huber, norm = form
-    actor, critic, policy = xuance_models(kind, recurrent, central)
-    data = rows(kind)
     if recurrent:  # whole episodes from their start, filled up to some step alike for all agents
         data["fresh"] = np.zeros((T, E))
         data["active"] = data["active"][:, :, :1].repeat(N, axis=2)
-    batch = xuance_batch(kind, data, recurrent, central)
+    if batch is None:
+        batch = xuance_batch(kind, data, recurrent, central)
     reduction = "mean" if recurrent else "sum"
-    objective = objective_of(*form, ratio="joint", squared_factor=1.0, agent_reduction=reduction)
+    objective = objective_of(
+        *form, ratio="joint", squared_factor=1.0, agent_reduction=reduction, **other
+    )
     hyper = Hyper(
         clip_eps=CLIP, value_clip_eps=VALUE_CLIP, value_coef=VALUE_COEF, max_grad_norm=0.2,
         entropy_coef=ENTROPY_COEF, huber_delta=DELTA,

@@ -449,6 +449,54 @@ def test_checkpoints_that_do_not_fit_are_refused(change, words, tmp_path):
         read_mat(tmp_path / "x.pt", policy)
 
 
+@pytest.mark.parametrize(
+    ("saved", "policy_of", "words"),
+    [
+        ("mat_dec", "mat", "algorithm='mat_dec'"),
+        ("mat", "mat_dec", "algorithm='mat'"),
+        ("mat_dec, unshared", "mat", "algorithm='mat_dec', net.share_actor=False"),
+        ("mat_dec, unshared", "mat_dec", "net.share_actor=False"),
+        ("mat_gru", "mat_decoder", "algorithm='mat_gru'"),
+    ],
+)
+def test_a_refusal_names_the_algorithm_that_fits(saved, policy_of, words):
+    model, _, _ = models("Continuous", variant=saved)
+    _, policy, _ = models("Continuous", variant=policy_of)
+    with pytest.raises(ValueError, match=rf"but one with {words}\.$"):
+        convert(model, policy)
+
+
+def test_a_refusal_names_the_number_of_blocks_that_fits():
+    model, _, _ = models("Discrete", blocks=3)
+    _, policy, _ = models("Discrete", blocks=1)
+    with pytest.raises(ValueError, match=r"but one with net.n_block=3\.$"):
+        convert(model, policy)
+
+
+@pytest.mark.parametrize("encode_state", [False, True])
+def test_checkpoints_that_encode_the_state_are_refused(encode_state):
+    """Their names and shapes are the same. One step of torch's Adam, with the encoder reading
+    what the reference gives it, moves either the observations' encoder or the state's."""
+    torch.manual_seed(0)
+    model = torch_mat.MultiAgentTransformer(OBS, A, N, 1, D, 1)
+    obs, available, action = data("Discrete")
+    given = [x.float() if x.is_floating_point() else x for x in
+             to_torch("Discrete", obs, available, action)]  # fmt: skip
+    if encode_state:
+        state = torch.zeros(B, N, torch_mat.STATE_DIM)
+        model.encoder.obs_encoder.forward = lambda _: model.encoder.state_encoder(state)
+    adam = torch.optim.Adam(model.parameters(), lr=7e-4, eps=1e-5)
+    log_prob, value, _ = model.evaluate(*given)
+    (log_prob.mean() + (value - 1).square().mean()).backward()
+    adam.step()
+    policy = MatPolicy(N, OBS, Discrete(A), D)
+    if not encode_state:
+        convert(model, policy)
+        return
+    with pytest.raises(ValueError, match=r"state_encoder.*--encode_state"):
+        convert(model, policy)
+
+
 def test_files_that_are_no_checkpoints_are_refused(tmp_path):
     _, policy, _ = models("Discrete")
     with pytest.raises(ValueError, match="does not exist"):

@@ -59,6 +59,24 @@ def scalars(losses):
 # On-policy.
 
 
+class DeepRnnLayer(nn.Module):
+    """Several GRU layers: h (B, layers, H), all of them times m_t before step t."""
+
+    def __init__(self, hidden, layers):
+        super().__init__()
+        self.rnn = orthogonal_gru(hidden, hidden, num_layers=layers)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x, h, masks):
+        outputs = []
+        for x_t, mask in zip(x, masks, strict=True):
+            start = (h * mask.unsqueeze(-1)).transpose(0, 1).contiguous()
+            output, last = self.rnn(x_t.unsqueeze(0), start)
+            h = last.transpose(0, 1)
+            outputs.append(output)
+        return self.norm(torch.cat(outputs)), h
+
+
 class LogStd(nn.Module):
     """A parameter of shape (n, 1), as checkpoints have it."""
 
@@ -249,7 +267,8 @@ class XuanceNet(nn.Module):
     """out = head([representation(x), id]), id the agent's one-hot; no id when n_agents is 0.
 
     x (..., N, in) -> (..., N, out). Recurrent: x (B, N, T, in) -> (B, N, T, out), every (b, n) a
-    sequence of its own from a zero state, and representation = LN(GRU(MLP(LN(x)))).
+    sequence of its own from a zero state, and representation = LN(GRU(MLP(LN(x)))). Without
+    `normalize` there is no LN anywhere.
     `log_std`, if given, is the initial value of a Gaussian's parameter (out,).
     """
 
@@ -268,11 +287,12 @@ class XuanceNet(nn.Module):
         super().__init__()
         self.n_agents = n_agents
         self.recurrent = recurrent
+        self.normalize = normalize
         self.representation, width = xuance_layers(in_dim, hidden, activation, normalize)
         if recurrent:
-            self.input_norm = nn.LayerNorm(in_dim)
+            self.input_norm = nn.LayerNorm(in_dim) if normalize else nn.Identity()
             self.gru = orthogonal_gru(width, width, batch_first=True)
-            self.gru_norm = nn.LayerNorm(width)
+            self.gru_norm = nn.LayerNorm(width) if normalize else nn.Identity()
         self.head, width = xuance_layers(width + n_agents, head_hidden, activation, normalize)
         self.out = linear(width, out_dim, 1.0)
         self.log_std = None

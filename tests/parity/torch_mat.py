@@ -273,9 +273,13 @@ class MatGru(Policy):
 
 @torch.no_grad()
 def perturb(model, seed, scale=0.3):
-    """Add noise to every parameter: at the initial gain of 0.01 a wrong net is hardly visible."""
+    """Add noise to every parameter: at the initial gain of 0.01 a wrong net is hardly visible.
+
+    Training never moves the state encoder, unless the network reads the state alone.
+    """
     generator = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
+    for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.add_(scale * noise.to(parameter.dtype))
+        if "state_encoder" not in name:
+            parameter.add_(scale * noise.to(parameter.dtype))
     return model
