@@ -22,7 +22,6 @@ from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, padded_view
 from jmarl.evaluation import play_episodes
 from jmarl.normalize import UNCHANGED, ValueNorm
-from jmarl.policies import group_view
 from jmarl.rollout import rollout, world_keys
 from jmarl.spaces import Discrete
 from jmarl.types import Perception, float_dtype
@@ -131,12 +130,14 @@ def of_world(tree, e):
     return jax.tree.map(lambda x: x[e : e + 1], tree)
 
 
-def perceived(view, norm):
-    """What one world's agents see, `[1, …]`, observations as `norm` has them. No episode begins:
-    the loops below void memories themselves."""
+def perceived(view, group, norm):
+    """What one world's agents of a group see, `[1, …]`, observations as `norm` has them. No episode
+    begins: the loops below void memories themselves."""
     obs = np.asarray(view.obs) if norm is None else norm(np.asarray(view.obs))
-    state, mask = (jnp.asarray(x)[None] for x in (view.state, view.action_mask))
-    return Perception(jnp.asarray(obs)[None], state, mask, jnp.zeros(1))
+    agents = list(group.agents)
+    own = [obs[agents, :4] if agents == [0, 1] else obs[agents, :2]]  # without padding
+    own += [np.asarray(view.state), np.asarray(view.action_mask)[agents]]
+    return Perception(*(jnp.asarray(x)[None] for x in own), jnp.zeros(1))
 
 
 class Statistics:
@@ -169,7 +170,7 @@ class Statistics:
 def replay(recorded):
     """By world, step and agent, with the recorded actions. Yields (t, e, group, expected)."""
     trainer, start, played = recorded.trainer, recorded.start, recorded.played
-    world, spec = trainer.env.world, trainer.env.spec
+    world = trainer.env.world
     step, reset, view = (jax.jit(getattr(world, name)) for name in ("step", "reset", "view"))
     groups, norms = trainer.groups, start.normalisers
     states = [jax.tree.map(lambda x, e=e: x[e], start.env) for e in range(E)]
@@ -187,7 +188,7 @@ def replay(recorded):
             for g, group in enumerate(groups):
                 if begun[e]:
                     memory[e][g] = group.policy.memory(1)
-                seen[e, g] = group_view(spec, group.agents, perceived(views[e], norm))
+                seen[e, g] = perceived(views[e], group, norm)
                 noise = group.policy.draw_noise(jax.random.key(0), 1)  # values do not depend on it
                 given = (start.params[g], noise, memory[e][g], seen[e, g])
                 before = memory[e][g]
@@ -216,7 +217,6 @@ def replay(recorded):
             paid = statistics.scale(reward)
         for e in range(E):
             norm = statistics and statistics.normalise
-            last = perceived(outcomes[e].view, norm)
             for g, group in enumerate(groups):
                 mine, (decision, before, first) = list(group.agents), decided[e, g]
                 expected = {
@@ -234,7 +234,7 @@ def replay(recorded):
                 for part in () if first else before:  # a GRU's memory before it acted
                     expected[f"decision.context.{part}"] = before[part][0]
                 if outcomes[e].truncated:  # elsewhere it is not looked at
-                    after = group_view(spec, group.agents, last)
+                    after = perceived(outcomes[e].view, group, norm)
                     final = value[g](start.params[g], None, memory[e][g], after)
                     expected["final_value"] = final[0]
                 yield (t, e, g), expected
@@ -319,8 +319,7 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
         while not over:
             action = np.zeros(N, int)
             for g, group in enumerate(groups):
-                sight = perceived(view, statistics and statistics.normalise)
-                sight = group_view(env.spec, group.agents, sight)
+                sight = perceived(view, group, statistics and statistics.normalise)
                 noise = group.policy.draw_noise(jax.random.key(0), 1)
                 given = (start.params[g], noise, memory[g], sight)
                 memory[g], decision = group.policy.act(*given, deterministic=True)
