@@ -57,7 +57,7 @@ def test_loss_and_gradient_are_of_all_shards(x64):
         action_mask=jnp.ones((T, E, 2, 4), bool),
         fresh=jax.random.bernoulli(next(keys), 0.3, (T, E)).astype(float),
     )
-    start = {part: jax.random.normal(next(keys), (T, E, n, 5)) for part, n in WIDTHS.items()}
+    start = {part: jax.random.normal(next(keys), (T, E, n, 1, 5)) for part, n in WIDTHS.items()}
     batch = Batch(
         perception=seen,
         context=start,
@@ -97,7 +97,7 @@ def test_worlds_are_shared_out_wherever_their_axis_lies(env, axis, batched):
     members = (MEMBER,) * batched
     assert places.key.spec == PartitionSpec(*members)
     assert places.timestep.obs.spec == PartitionSpec(*members, DATA, None, None)
-    assert places.memory[0]["actor"].spec == PartitionSpec(*members, DATA, None, None)
+    assert places.memory[0]["actor"].spec == PartitionSpec(*members, DATA, None, None, None)
     shared = [place.spec for place in jax.tree.leaves(places.env) if DATA in place.spec]
     assert shared
     assert {tuple(spec)[len(members) :][axis] for spec in shared} == {DATA}
