@@ -155,7 +155,7 @@ def test_a_gru_forgets_nan_where_an_episode_begins():
 
 def test_statistics_keep_what_they_knew():
     known = Normalisers(RunningMoments.create((1, 2)), RewardScale.create(3, 1))
-    no_end = jnp.zeros(3, bool)
+    no_end = jnp.zeros((3, 1), bool)
     obs, reward = jnp.ones((3, 1, 2)), jnp.array([[1.0], [2.0], [jnp.inf]])
     after = known.observe(obs.at[1, 0, 0].set(jnp.nan)).reward_observed(reward, no_end, 0.9)
     kept = after.finite_or(known)
@@ -168,7 +168,7 @@ def test_statistics_keep_what_they_knew():
 
 def test_a_true_end_clears_a_sum_that_is_not_finite():
     scale = RewardScale.create(2, 1).replace(running=jnp.array([[jnp.nan], [4.0]]))
-    ended = scale.update(jnp.ones((2, 1)), jnp.array([True, False]), 0.5)
+    ended = scale.update(jnp.ones((2, 1)), jnp.array([[True], [False]]), 0.5)
     np.testing.assert_array_equal(ended.running, [[1.0], [3.0]])
 
 
