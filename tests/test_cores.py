@@ -1,10 +1,7 @@
-"""When a CPU's cores become devices, and that a run on them resumes."""
+"""When a CPU's cores become devices."""
 
-import json
 import math
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -81,44 +78,3 @@ def test_a_containers_quota_is_read_from_its_control_groups(files, listing, expe
 def test_a_process_without_control_groups_has_no_quota(tmp_path):
     assert quota(tmp_path / "listing", tmp_path / "root") == math.inf
     assert 1 <= cores() <= os.cpu_count()
-
-
-def called(module, *options):
-    command = [sys.executable, "-m", module, *options]
-    flags = {"XLA_FLAGS": os.environ["XLA_FLAGS"]}  # the tests' own
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | flags, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "damaged" not in done.stderr
-
-
-def trained(path, *options):
-    given = "--log-every 1 --eval-episodes 8 --no-compilation-cache"
-    called("jmarl.train", *given.split(), *options)
-    lines = (path / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_a_run_on_its_cores_goes_on_bit_for_bit(tmp_path):
-    small = "--algorithm ippo --num-envs 16 --net.hidden 8 8 --ppo.num-minibatches 1 --no-gif"
-    small = [*small.split(), "--ppo.lr-schedule", "constant", "--no-tensorboard"]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    expected = trained(whole, *small, "--total-updates", "4", "--run-dir", str(whole))
-    trained(cut, *small, "--total-updates", "2", "--run-dir", str(cut))
-    ours = trained(cut, "--resume", str(cut), "--total-updates", "4")
-    names = [name for name in expected[-1] if name.startswith(("losses/", "train/"))]
-    assert len(names) > 5
-    assert [[line[n] for n in names] for line in ours] == [
-        [line[n] for n in names] for line in expected
-    ]
-    # and what it saved can be read where there is one device
-    called("jmarl.evaluate", str(whole), "--episodes", "8", "--json", str(tmp_path / "scores.json"))
-    on_one = trained(whole, "--resume", str(whole), "--total-updates", "5", "--devices", "1")
-    assert on_one[:4] == expected
-    # the same streams on two devices
-    on_two = trained(cut, "--resume", str(cut), "--total-updates", "5", "--devices", "2")
-    assert on_two[4]["update"] == 5
-    for name in names:
-        assert on_one[4][name] == pytest.approx(on_two[4][name], abs=1e-5)

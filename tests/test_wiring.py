@@ -6,6 +6,7 @@ different times, by an end or by a time limit, and an agent that is out before i
 """
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -312,6 +313,8 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
     reset_key = jax.random.split(key, 3)[0]
     states, _ = env.reset(reset_key, episodes)
     statistics = None if norms == UNCHANGED else Statistics(norms)
+    act = [jax.jit(partial(group.policy.act, deterministic=True)) for group in groups]
+    step = jax.jit(env.world.step)
     for e in range(episodes):
         state = jax.tree.map(lambda x, e=e: x[e], states)
         memory = [group.policy.memory(1) for group in groups]
@@ -322,9 +325,9 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
                 sight = perceived(view, group, statistics and statistics.normalise)
                 noise = group.policy.draw_noise(jax.random.key(0), 1)
                 given = (start.params[g], noise, memory[g], sight)
-                memory[g], decision = group.policy.act(*given, deterministic=True)
+                memory[g], decision = act[g](*given)
                 action[list(group.agents)] = decision.action[0]
-            state, outcome = env.world.step(None, state, jnp.asarray(action))
+            state, outcome = step(None, state, jnp.asarray(action))
             view, over = outcome.view, bool(outcome.truncated | outcome.terminated.all())
             total, length = total + np.asarray(outcome.reward), length + 1
         np.testing.assert_allclose(seen.agent_return[e], total, atol=1e-9)
