@@ -97,3 +97,8 @@ def test_explained_variance():
     np.testing.assert_allclose(explained(target, target), 1.0)
     np.testing.assert_allclose(explained(jnp.zeros(4), target), 0.0)
     assert jnp.isnan(explained(target, jnp.ones(4)))
+
+
+def test_the_value_loss_is_the_pessimistic_one():
+    loss = losses.clipped_value_loss(jnp.array([1.0, 4.0]), jnp.array([3.0, 2.0]))
+    np.testing.assert_array_equal(loss, [3.0, 4.0])
