@@ -27,6 +27,7 @@ from jmarl.envs.base import Env
 from jmarl.errors import ConfigError
 from jmarl.objective import Hyper
 from jmarl.population import Population
+from jmarl.shards import world_axis
 from jmarl.trainer import Trainer
 from jmarl.types import DATA, MEMBER, Metrics, State
 
@@ -158,10 +159,7 @@ def spread(env: Env, mesh: Mesh) -> Callable[[Any], Any]:
 
 
 def _sharding(mesh: Mesh, few: Any, many: Any, placed: Any) -> NamedSharding:
-    """Of the leaf `placed`, which may have an axis of members before those of `few`. The axis of
-    worlds is the one that grows with them: adapters lay it where they like."""
-    members = (MEMBER,) * (placed.ndim - few.ndim)
-    pairs = zip(few.shape, many.shape, strict=True)
-    return NamedSharding(
-        mesh, PartitionSpec(*members, *(DATA if a != b else None for a, b in pairs))
-    )
+    """Of the leaf `placed`, which may have an axis of members before those of `few`."""
+    members, worlds = (MEMBER,) * (placed.ndim - few.ndim), world_axis(few, many)
+    axes = (DATA if axis == worlds else None for axis in range(few.ndim))
+    return NamedSharding(mesh, PartitionSpec(*members, *axes))

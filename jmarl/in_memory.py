@@ -2,8 +2,6 @@
 
 import sys
 
-import jax
-
 from jmarl.config import Config
 from jmarl.cores import make_devices
 from jmarl.crew import make_crew
@@ -20,6 +18,4 @@ def train(config: Config) -> Outcome:
     config.check()
     make_devices([(config, config.seeds)])
     with Screen(make_console(sys.stdout), config.num_updates, config.quiet) as screen:
-        crew = make_crew(config)
-        screen.note(f"devices: {len(crew.devices)} ({jax.default_backend()})")
-        return Runner(config, crew, Start(), Unrecorded(), screen).run(Interruption())
+        return Runner(config, make_crew(config), Start(), Unrecorded(), screen).run(Interruption())

@@ -24,6 +24,23 @@ def add(total: jax.Array, rest: jax.Array, step: jax.Array) -> tuple[jax.Array, 
     return rounded, step - (rounded - total)
 
 
+def merged_moments(
+    known: "ValueNorm | RunningMoments", mean: jax.Array, variance: jax.Array, weight: jax.Array
+) -> dict[str, jax.Array]:
+    """Mean and variance after a batch of so much weight w. With δ = mean - μ:
+    μ ← μ + w·δ;  σ² ← σ² + w·(variance + (1-w)·δ² - σ²). Also their rounding errors."""
+    delta = (mean - known.mean) - known.mean_rest
+    change = (variance - known.variance) - known.variance_rest + (1 - weight) * delta**2
+    new_mean, mean_rest = add(known.mean, known.mean_rest, weight * delta)
+    new_variance, variance_rest = add(known.variance, known.variance_rest, weight * change)
+    return {
+        "mean": new_mean,
+        "variance": new_variance,
+        "mean_rest": mean_rest,
+        "variance_rest": variance_rest,
+    }
+
+
 class ValueNorm(struct.PyTreeNode):
     """Exponential mean and variance of targets, debiased as Adam debiases its averages. Before the
     first update the mean is 0 and the variance at its floor, so values are denormalised by 0.1.
@@ -64,16 +81,11 @@ class ValueNorm(struct.PyTreeNode):
         return debias * self.mean, debias * (self.variance + self.mean**2), debias
 
     def update(self, mean: jax.Array, variance: jax.Array) -> "ValueNorm":
-        """With w = (1-β)/(1-βⁿ), the weight of the n-th minibatch, and δ = mean - μ:
-        μ ← μ + w·δ;  σ² ← σ² + w·(variance + (1-w)·δ² - σ²). `mean` and `variance` are of all of a
-        minibatch's targets."""
+        """`mean` and `variance` are of all of a minibatch's targets. The n-th minibatch has the
+        weight (1-β)/(1-βⁿ)."""
         updates = jnp.minimum(self.updates, MANY_UPDATES - 1) + 1
         weight = (1 - BETA) / _debiasing_term(updates)
-        delta = (mean - self.mean) - self.mean_rest
-        change = (variance - self.variance) - self.variance_rest + (1 - weight) * delta**2
-        new_mean, mean_rest = add(self.mean, self.mean_rest, weight * delta)
-        new_variance, variance_rest = add(self.variance, self.variance_rest, weight * change)
-        return ValueNorm(new_mean, new_variance, mean_rest, variance_rest, updates)
+        return ValueNorm(**merged_moments(self, mean, variance, weight), updates=updates)
 
     def moments(self) -> tuple[jax.Array, jax.Array]:
         """Mean and standard deviation, the variance at least 0.01."""
@@ -126,18 +138,13 @@ class RunningMoments(struct.PyTreeNode):
         return cls(zeros, jnp.ones(shape), jnp.asarray(count), zeros, zeros, none)
 
     def update(self, rows: jax.Array, across: Sum = alone) -> "RunningMoments":
-        """`rows`: `[B, …]`, whose weight among all n is w = B/n. With δ = mean(rows) - μ:
-        μ ← μ + w·δ;  σ² ← σ² + w·(var(rows) + (1-w)·δ² - σ²)."""
+        """`rows`: `[B, …]`, whose weight among all n is B/n."""
         size, sums = across((jnp.asarray(rows.shape[0], rows.dtype), rows.sum(0)))
         mean = sums / size
         variance = across(((rows - mean[None]) ** 2).sum(0)) / size
         count, count_rest = add(self.count, self.count_rest, size)
-        weight = size / count
-        delta = (mean - self.mean) - self.mean_rest
-        change = (variance - self.variance) - self.variance_rest + (1 - weight) * delta**2
-        new_mean, mean_rest = add(self.mean, self.mean_rest, weight * delta)
-        new_variance, variance_rest = add(self.variance, self.variance_rest, weight * change)
-        return RunningMoments(new_mean, new_variance, count, mean_rest, variance_rest, count_rest)
+        merged = merged_moments(self, mean, variance, size / count)
+        return RunningMoments(**merged, count=count, count_rest=count_rest)
 
     def normalise(self, x: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
         """(x - μ)/√(σ² + ε), within ±clip; `x` may have further leading axes."""

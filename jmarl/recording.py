@@ -83,16 +83,15 @@ def run_recorded(
                 f"{config.more(2 * start.update)}."
             )
         record.open(start)
-        platform, count = jax.default_backend(), max(1, len(crew.devices))
         if hosts.first():
-            run_dir.record_devices(path, platform, count, start.update)
+            platform = jax.default_backend()
+            run_dir.record_devices(path, platform, len(crew.devices), start.update)
         if config.compilation_cache:
             cache_compiled_programs()
         interruption, quiet = Interruption(), config.quiet or not hosts.first()
         with Screen(console, config.num_updates, quiet) as screen, interruption.watched():
             if start.update:
                 screen.note(f"resumed {path} after update {start.update}")
-            screen.note(f"devices: {count} ({platform})")
             runner = Runner(config, crew, start, record, screen, selection, assess)
             outcome = runner.run(interruption)
         record.wait()

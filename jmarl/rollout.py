@@ -13,7 +13,7 @@ from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.finite import finite_or_zero
 from jmarl.normalize import Normalisers
 from jmarl.policies import Group, Policy, draw_noise, group_view, merge, pick
-from jmarl.shards import Sum, alone
+from jmarl.shards import Sum, alone, world_axis
 from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
 
@@ -180,8 +180,8 @@ def _world_axes(env: Env) -> tuple[Any, Any]:
     step of their episodes."""
 
     def axis(one: Any, two: Any) -> int:
-        sizes = zip(one.shape, two.shape, strict=True)
-        return next((i for i, (a, b) in enumerate(sizes) if a != b), -1)
+        found = world_axis(one, two)
+        return -1 if found is None else found  # None would be no leaf of a tree
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     one, two = (jax.eval_shape(partial(env.reset, num_envs=n), key) for n in (1, 2))

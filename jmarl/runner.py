@@ -95,6 +95,7 @@ class Runner:
     def run(self, interruption: Interruption) -> Outcome:
         """To the end of the budget, or of the chunk in which a signal came."""
         config, crew, start = self.config, self.crew, self.start
+        self.screen.note(f"devices: {len(crew.devices)} ({jax.default_backend()})")
         compiling = time.perf_counter()
         crew.compile()
         compiled = {"charts/compile_s": time.perf_counter() - compiling}

@@ -30,6 +30,13 @@ def together(tree: Any) -> Any:
     return back(lax.psum(flat, DATA))
 
 
+def world_axis(few: Any, many: Any) -> int | None:
+    """Which axis of an array counts worlds: the one that grows with them, for adapters lay it where
+    they like. None for what all worlds share. Given are its shapes with fewer and more worlds."""
+    pairs = enumerate(zip(few.shape, many.shape, strict=True))
+    return next((axis for axis, (a, b) in pairs if a != b), None)
+
+
 def world_numbers(num_envs: int, shards: int) -> jax.Array:
     """`[E]`: the numbers of a shard's worlds among all worlds."""
     first = lax.axis_index(DATA) * num_envs if shards > 1 else 0
