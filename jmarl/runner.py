@@ -88,7 +88,6 @@ class Runner:
         self.sink, self.screen = sink, screen
         self.selection, self.assess = selection, assess
         self.failed = dict(start.failed)  # member → what was not finite
-        self.saved = start.update or None  # the last checkpoint's update
         self.evaluations: list[Entry] = []
         self.metrics: list[Entry] = []
 
@@ -225,17 +224,15 @@ class Runner:
         about = {"update": update, "seconds": seconds, "failed": self.failed}
         snapshot, further = self.crew.snapshot()
         self.sink.save(update, snapshot, score, about | further)
-        self.saved = update
 
     def _warn_of_stall(self) -> None:
         """XLA aborts the process when devices wait for each other for too long (`jmarl.cores`)."""
-        last = "there is no checkpoint yet"
-        if self.saved is not None:
-            last = f"--resume then goes on after update {self.saved}, the last checkpoint"
-        minutes = SECONDS // 60
+        saved, last = self.sink.last_saved(), "there is no checkpoint yet"
+        if saved is not None:
+            last = f"--resume then goes on after update {saved}, the last checkpoint"
         warnings.warn(
-            f"no update has finished for {minutes} minutes. If devices have lost each other, the "
-            f"process will be aborted; {last}.",
+            f"no update has finished for {SECONDS // 60} minutes. If devices have lost each other, "
+            f"the process will be aborted; {last}.",
             stacklevel=1,
         )
 

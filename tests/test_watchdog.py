@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from jmarl.recording import Unrecorded
 from jmarl.runner import Runner, Start
 from jmarl.watchdog import Watchdog
 
@@ -26,9 +27,13 @@ def test_it_is_silent_while_something_moves_and_when_it_is_over():
 
 
 @pytest.mark.parametrize(
-    ("update", "words"), [(0, "no checkpoint yet"), (50, "after update 50, the last checkpoint")]
+    ("update", "words"), [(None, "no checkpoint yet"), (50, "after update 50, the last checkpoint")]
 )
 def test_the_parting_words_name_the_last_checkpoint(update, words):
-    runner = Runner(None, None, Start(update=update), None, None)  # only its start is looked at
+    class Saved(Unrecorded):
+        def last_saved(self):
+            return update
+
+    runner = Runner(None, None, Start(), Saved(), None)  # only its sink is asked
     with pytest.warns(UserWarning, match=words):
         runner._warn_of_stall()
