@@ -59,7 +59,7 @@ def _noise(policy: MatPolicy, key: jax.Array, seen: Perception) -> Any:
 
 def measure(num_agents: int, rounds: int) -> list[Row]:
     worlds = num_worlds(num_agents)
-    policy = MatPolicy(num_agents, OBS_SIZE, Discrete(ACTIONS))
+    policy = MatPolicy((OBS_SIZE,) * num_agents, Discrete(ACTIONS))
     param_key, obs_key, act_key = jax.random.split(jax.random.key(0), 3)
     params = jax.jit(policy.init)(param_key)
     seen = Perception(

@@ -9,31 +9,36 @@ import jax.numpy as jnp
 from jmarl.choices import AgentId, CriticInput, Precision, StartState
 from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.actor_critic import Net, Shape
+from jmarl.networks.layers import apply
 from jmarl.networks.precision import narrow
+from jmarl.policies import real_features
 from jmarl.spaces import Box, Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
 
 @dataclass(frozen=True)
 class ActorCriticPolicy:
-    """Two nets for the N agents of a group, shared by them or one pair each."""
+    """Two nets that the N agents of a group share."""
 
-    num_agents: int
-    obs_size: int
+    obs_sizes: tuple[int, ...]  # [N]; observations are padded to the widest
     state_size: int
     space: Space
     shape: Shape = field(default_factory=Shape)
     critic_hidden: tuple[int, ...] | None = None  # None: as the actor's
     critic_head_hidden: tuple[int, ...] | None = None  # likewise
     critic_input: CriticInput = "all"
+    team_obs_sizes: tuple[int, ...] | None = None  # where the team is larger than the group
     agent_id: AgentId = "none"
-    shared: bool = True
     actor_gain: float = 0.01
     critic_gain: float = 1.0
     log_std: float = 0.0
     squash_mean: bool = False  # Gaussian means through a sigmoid, for actions in [0, 1]
     start_state: StartState = "stored"  # of sequences that are learned from
     precision: Precision = "float32"
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.obs_sizes)
 
     @property
     def continuous(self) -> bool:
@@ -56,26 +61,23 @@ class ActorCriticPolicy:
     def value_head(self) -> tuple[str, ...]:
         return ("critic", "out")
 
+    @property
+    def reads_state(self) -> bool:
+        return self.critic_input in ("state", "all_and_state")
+
     def init(self, key: jax.Array) -> Any:
+        team = self.team_obs_sizes
         seen = Perception(
-            obs=jnp.zeros((1, self.num_agents, self.obs_size)),
+            obs=jnp.zeros((1, self.num_agents, max(self.obs_sizes))),
             state=jnp.zeros((1, self.state_size)),
-            action_mask=jnp.ones((1, self.num_agents, self.space.size), bool),
+            action_mask=None,
+            team_obs=None if team is None else jnp.zeros((1, len(team), max(team))),
         )
-        memory = self.memory(1)
-        params = {}
+        memory, params = self.memory(1), {}
         for part, part_key in zip(("actor", "critic"), jax.random.split(key), strict=True):
-            net, x = self._net(part), self._time(self._input(part, seen))
-            state = memory.get(part)
-            if self.shared:
-                params[part] = net.init(part_key, x, self._ids(), state, None)["params"]
-            else:
-                own = None if state is None else state[..., :1, :, :]
-                one = (x[..., :1, :], None, own, None)
-                keys = jax.random.split(part_key, self.num_agents)
-                params[part] = jax.vmap(lambda k, net=net, one=one: net.init(k, *one))(keys)[
-                    "params"
-                ]
+            x = self._time(self._input(part, seen))
+            given = (x, self._ids(), memory.get(part), None)
+            params[part] = self._net(part).init(part_key, *given)["params"]
         return params
 
     def memory(self, num_envs: int) -> dict[str, jax.Array]:
@@ -142,27 +144,25 @@ class ActorCriticPolicy:
         self, part: str, params: Any, start: dict[str, jax.Array], seen: Perception
     ) -> tuple[jax.Array, Any]:
         net, x = self._net(part), narrow(self._input(part, seen), self.precision)
-        state, fresh = start.get(part), seen.fresh
+        real = None if self._joint(part) else self._real_inputs()
+        return apply(net, params[part], x, self._ids(), start.get(part), seen.fresh, real)
 
-        def apply(params: Any, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-            return net.apply({"params": params}, x, self._ids(), state, fresh)  # pyright: ignore
+    def _joint(self, part: str) -> bool:
+        """Whether the net reads what is the same for all agents."""
+        return part == "critic" and self.critic_input != "own"
 
-        if self.shared:
-            return apply(params[part], x, state)
-
-        def alone(params: Any, x: jax.Array, state: Any) -> tuple[jax.Array, Any]:
-            grown = jax.tree.map(lambda s: s[..., None, :, :], state)
-            out, state = apply(params, x[..., None, :], grown)
-            return out[..., 0, :], jax.tree.map(lambda s: s[..., 0, :, :], state)
-
-        each = jax.vmap(alone, in_axes=(0, -2, -3), out_axes=(-2, -3))
-        return each(params[part], x, state)
+    def _real_inputs(self) -> jax.Array | None:
+        """`[N, D]`: 0 where an agent's own input is padding; None where there is none."""
+        real = real_features(self.obs_sizes)
+        if real is None or self.agent_id != "obs":
+            return real
+        return jnp.concatenate([real, jnp.ones((self.num_agents, self.num_agents))], axis=-1)
 
     def _input(self, part: str, seen: Perception) -> jax.Array:
         """[…, N, D], or `[…, 1, D]` where a critic sees the same for all agents."""
         x = seen.obs
-        if part == "critic" and self.critic_input != "own":
-            joint = x.reshape(*x.shape[:-2], -1)
+        if self._joint(part):
+            joint = self._joint_obs(seen)
             views = {
                 "all": [joint],
                 "all_and_state": [joint, seen.state],
@@ -175,11 +175,19 @@ class ActorCriticPolicy:
             x = jnp.concatenate([x, ids.astype(x.dtype)], axis=-1)
         return x
 
+    def _joint_obs(self, seen: Perception) -> jax.Array:
+        """`[…, ΣO]`: the team's observations one after the other, without padding."""
+        sizes, obs = self.obs_sizes, seen.obs
+        if self.team_obs_sizes is not None and seen.team_obs is not None:
+            sizes, obs = self.team_obs_sizes, seen.team_obs
+        if len(set(sizes)) == 1:
+            return obs.reshape(*obs.shape[:-2], -1)
+        return jnp.concatenate([obs[..., i, :size] for i, size in enumerate(sizes)], axis=-1)
+
     @property
     def _critic_rows(self) -> int:
         """A critic of the joint view values all agents alike until their ids tell them apart."""
-        alike = self.critic_input != "own" and self.agent_id != "obs" and self.shared
-        return 1 if alike else self.num_agents
+        return 1 if self._joint("critic") and self.agent_id != "obs" else self.num_agents
 
     @property
     def _critic_shape(self) -> Shape:
@@ -194,8 +202,7 @@ class ActorCriticPolicy:
         return self.actor if part == "actor" else self.critic
 
     def _ids(self) -> jax.Array | None:
-        """A net of one's own needs no id."""
-        return jnp.eye(self.num_agents) if self.agent_id == "features" and self.shared else None
+        return jnp.eye(self.num_agents) if self.agent_id == "features" else None
 
     def _time(self, x: jax.Array) -> jax.Array:
         return x[None] if self.shape.recurrent else x
@@ -208,5 +215,5 @@ class ActorCriticPolicy:
         return jax.nn.sigmoid(logits) if self.continuous and self.squash_mean else logits
 
     def _scale(self, params: Any) -> jax.Array:
-        """[A], or `[N, A]` with a net each."""
+        """[A]"""
         return jnp.exp(params["actor"]["log_std"]) if self.continuous else jnp.ones(())

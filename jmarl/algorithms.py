@@ -4,14 +4,14 @@ import optax
 
 import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.choices import Ratio
+from jmarl.choices import CriticInput, Ratio
 from jmarl.config import Config, PpoConfig
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 from jmarl.networks.actor_critic import Shape
 from jmarl.objective import Hyper, Objective
-from jmarl.policies import Group, Policy, group_obs_size
+from jmarl.policies import Group, Policy, group_obs_sizes, group_space
 from jmarl.spaces import Box
 from jmarl.trainer import Trainer
 
@@ -22,19 +22,35 @@ def make_env(config: Config) -> Env:
 
 
 def make_groups(config: Config, spec: EnvSpec) -> tuple[Group, ...]:
-    """A policy for every team, or one for all agents."""
+    """A policy and a learner for every team, for every agent, or one for all agents."""
+    if config.net.share == "none":
+        return tuple(
+            _alone(config, spec, team, agent) for team in spec.teams for agent in team.agents
+        )
     everybody = (Team("all", tuple(range(spec.num_agents))),)
     teams = everybody if config.net.share == "all" else spec.teams
     make = make_transformer if config.transformer else make_actor_critic
     return tuple(Group(team.name, team.agents, make(config, spec, team.agents)) for team in teams)
 
 
+def _alone(config: Config, spec: EnvSpec, team: Team, agent: int) -> Group:
+    """An agent that learns by itself. A central critic still reads the observations of its team."""
+    joint = critic_input(config) in ("all", "all_and_state")
+    others = team.agents if joint else None
+    policy = make_actor_critic(config, spec, (agent,), others)
+    return Group(spec.agents[agent], (agent,), policy, others)
+
+
+def critic_input(config: Config) -> CriticInput:
+    central = config.algorithm in ("mappo", "rmappo")
+    return config.net.critic_input or ("all" if central else "own")
+
+
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
     return MatPolicy(
-        num_agents=len(agents),
-        obs_size=group_obs_size(spec, agents),
-        space=spec.action_space,
+        obs_sizes=group_obs_sizes(spec, agents),
+        space=group_space(spec, agents),
         n_embd=net.n_embd,
         n_head=net.n_head,
         n_block=net.n_block,
@@ -45,14 +61,15 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
     )
 
 
-def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
+def make_actor_critic(
+    config: Config, spec: EnvSpec, agents: tuple[int, ...], team: tuple[int, ...] | None = None
+) -> Policy:
+    """`team`: whose observations a central critic reads, if others than those of `agents`."""
     net = config.net
-    central = config.algorithm in ("mappo", "rmappo")
     return ActorCriticPolicy(
-        num_agents=len(agents),
-        obs_size=group_obs_size(spec, agents),
+        obs_sizes=group_obs_sizes(spec, agents),
         state_size=spec.state_size,
-        space=spec.action_space,
+        space=group_space(spec, agents),
         shape=Shape(
             hidden=net.hidden,
             head_hidden=net.head_hidden,
@@ -67,9 +84,9 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
         ),
         critic_hidden=net.critic_hidden,
         critic_head_hidden=net.critic_head_hidden,
-        critic_input=net.critic_input or ("all" if central else "own"),
+        critic_input=critic_input(config),
+        team_obs_sizes=None if team is None else group_obs_sizes(spec, team),
         agent_id=net.agent_id,
-        shared=net.share != "none",
         actor_gain=net.actor_gain,
         critic_gain=net.critic_gain,
         log_std=net.log_std,

@@ -90,16 +90,21 @@ class Config(Section):
         return self.algorithm in ("rmappo", "rippo")
 
     @property
-    def sequences(self) -> int:
-        """How many can be shared out to minibatches."""
-        return self.steps_per_update // (self.ppo.chunk_length or self.rollout_length)
+    def _minibatch_units(self) -> tuple[int, str]:
+        """How many rows or sequences minibatches are made of, and what gives that number."""
+        if self.ppo.shuffle == "rows":
+            return self.steps_per_update, "num_envs × rollout_length"
+        if self.ppo.chunk_length:
+            count = self.steps_per_update // self.ppo.chunk_length
+            return count, "num_envs × rollout_length / chunk_length"
+        return self.num_envs, "num_envs"
 
     def divides(self, shards: int) -> bool:
         """Whether so many devices can share the worlds, and each has as much of every minibatch."""
-        shared = self.num_envs % shards == 0
-        if self.ppo.shuffle == "rows":
-            return shared
-        return shared and self.sequences % (shards * self.ppo.num_minibatches) == 0
+        return (
+            self.num_envs % shards == 0
+            and self._minibatch_units[0] % (shards * self.ppo.num_minibatches) == 0
+        )
 
     def check_shards(self, shards: int) -> None:
         """Refuse worlds that so many devices cannot share."""
@@ -110,11 +115,11 @@ class Config(Section):
                 f"num_envs={self.num_envs} cannot be shared out evenly over {shards} devices: "
                 f"choose a multiple of {shards}."
             )
+        units, of = self._minibatch_units
         raise ConfigError(
-            f"num_envs={self.num_envs} on {shards} devices is {self.sequences // shards} sequences "
-            f"each, which ppo.num_minibatches={self.ppo.num_minibatches} does not divide: choose "
-            f"num_envs as a multiple of {shards * self.ppo.num_minibatches}, or "
-            "ppo.shuffle='rows'."
+            f"{of} = {units} on {shards} devices is {units // shards} for each, which "
+            f"ppo.num_minibatches={self.ppo.num_minibatches} does not divide: choose {of} as a "
+            f"multiple of {shards * self.ppo.num_minibatches}."
         )
 
     def check(self) -> None:
@@ -141,6 +146,11 @@ class Config(Section):
             raise ConfigError(
                 f"net.gru_layers={self.net.gru_layers} is for rmappo and rippo: "
                 f"{self.algorithm!r} has no GRU to stack."
+            )
+        if self.net.share == "none" and self.net.agent_id != "none":
+            raise ConfigError(
+                f"net.agent_id={self.net.agent_id!r} cannot go with net.share='none': an agent "
+                "with networks of its own needs no id; choose 'none'."
             )
         if self.transformer and self.net.share == "none":
             raise ConfigError(
@@ -169,14 +179,10 @@ class Config(Section):
             raise ConfigError(
                 "ppo.shuffle='rows' would tear sequences apart; rmappo and rippo need 'blocks'."
             )
-        rows, of = self.sequences, "num_envs"
-        if ppo.shuffle == "rows":
-            rows, of = self.steps_per_update, "num_envs × rollout_length"
-        elif ppo.chunk_length:
-            of = "num_envs × rollout_length / chunk_length"
-        if rows % ppo.num_minibatches:
+        units, of = self._minibatch_units
+        if units % ppo.num_minibatches:
             raise ConfigError(
-                f"ppo.num_minibatches={ppo.num_minibatches} does not divide {of} = {rows}."
+                f"ppo.num_minibatches={ppo.num_minibatches} does not divide {of} = {units}."
             )
         if self.num_updates < 1:
             raise ConfigError(

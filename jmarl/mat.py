@@ -14,7 +14,7 @@ from jmarl.networks.layers import apply
 from jmarl.networks.mat import Mat, Model
 from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.networks.precision import narrow
-from jmarl.policies import one_decision
+from jmarl.policies import one_decision, real_features
 from jmarl.spaces import Box, Discrete, Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
@@ -23,8 +23,7 @@ from jmarl.types import Decision, Evaluation, Perception, float_dtype
 class MatPolicy:
     """One transformer for the N agents of a team."""
 
-    num_agents: int
-    obs_size: int
+    obs_sizes: tuple[int, ...]  # [N]; observations are padded to the widest
     space: Space
     n_embd: int = 64
     n_head: int = 1
@@ -33,6 +32,10 @@ class MatPolicy:
     share_actor: bool = True  # of mat_dec
     agent_order: AgentOrder = "fixed"
     precision: Precision = "float32"
+
+    @property
+    def num_agents(self) -> int:
+        return len(self.obs_sizes)
 
     @property
     def continuous(self) -> bool:
@@ -55,11 +58,15 @@ class MatPolicy:
         owner = ("val_head",) if self.variant == "mat_decoder" else ("encoder", "head")
         return (*owner, "out")
 
+    @property
+    def reads_state(self) -> bool:
+        return False
+
     def init(self, key: jax.Array) -> Any:
         def once(model: Model, obs: jax.Array, tokens: jax.Array) -> None:
             model.decode(tokens, model.encode(obs))
 
-        obs = jnp.zeros((1, self.num_agents, self.obs_size))
+        obs = jnp.zeros((1, self.num_agents, max(self.obs_sizes)))
         tokens = jnp.zeros((1, self.num_agents, self.token_size))
         return self.model.init(key, obs, tokens, method=once)["params"]
 
@@ -87,7 +94,7 @@ class MatPolicy:
         """Decided in the order that `Decision.context` records."""
         order, points = noise
         seen = _in_order(order, seen)
-        features = self.encode(params, seen.obs)
+        features = self.encode(params, order, seen.obs)
         play = self._in_turn if self.model.sequential else self._at_once
         chosen = play(params, points, features, seen, deterministic)
         return memory, Decision(*(to_agents(order, x) for x in chosen), context=order)
@@ -134,7 +141,7 @@ class MatPolicy:
     ) -> Evaluation:
         """All agents in one pass; the causal masks keep each from seeing later choices."""
         seen, action = _in_order(context, seen), to_turns(context, action)
-        features = self.encode(params, seen.obs)
+        features = self.encode(params, context, seen.obs)
         before = self.token(action)[..., :-1, :]
         tokens = jnp.concatenate([self.start_token(seen.obs)[..., None, :], before], axis=-2)
         told = narrow(tokens, self.precision)
@@ -144,15 +151,19 @@ class MatPolicy:
         by_turn = (log_prob, entropy, value)
         return Evaluation(*(to_agents_smoothly(context, x) for x in by_turn))
 
-    def encode(self, params: Any, obs: jax.Array) -> Any:
-        return apply(self.model, params, narrow(obs, self.precision), method="encode")
+    def encode(self, params: Any, order: Order, obs: jax.Array) -> Any:
+        """`obs` by turn."""
+        real = real_features(self.obs_sizes)
+        if real is not None and order is not None:
+            real = to_turns(order, jnp.broadcast_to(real, obs.shape))
+        return apply(self.model, params, narrow(obs, self.precision), real, method="encode")
 
     def value(self, params: Any, keys: jax.Array, memory: tuple[()], seen: Perception) -> jax.Array:
         """Where values depend on actions, these are drawn, as in the reference."""
         if self.model.valued_by_actions:
             noise = one_decision(self, keys)
             return self.act(params, noise, memory, seen)[1].value
-        features = self.encode(params, seen.obs)
+        features = self.encode(params, None, seen.obs)
         return features[0]
 
     @property

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from jmarl.finite import all_finite, select
@@ -133,15 +134,27 @@ class RunningMoments(struct.PyTreeNode):
     count_rest: jax.Array
 
     @classmethod
-    def create(cls, shape: tuple[int, ...], count: float = 1e-4) -> "RunningMoments":
-        zeros, none = jnp.zeros(shape), jnp.zeros(())
-        return cls(zeros, jnp.ones(shape), jnp.asarray(count), zeros, zeros, none)
+    def create(
+        cls, shape: tuple[int, ...], counts: tuple[int, ...] = (), count: float = 1e-4
+    ) -> "RunningMoments":
+        """`counts` is the shape of the counts of rows, which broadcasts to `shape`; each begins as
+        `count`, gymnasium's."""
+        zeros, none = jnp.zeros(shape), jnp.zeros(counts)
+        return cls(zeros, jnp.ones(shape), jnp.full(counts, count), zeros, zeros, none)
 
-    def update(self, rows: jax.Array, across: Sum = alone) -> "RunningMoments":
-        """`rows`: `[B, …]`, whose weight among all n is B/n."""
-        size, sums = across((jnp.asarray(rows.shape[0], rows.dtype), rows.sum(0)))
-        mean = sums / size
-        variance = across(((rows - mean[None]) ** 2).sum(0)) / size
+    def update(
+        self, rows: jax.Array, across: Sum = alone, counted: jax.Array | None = None
+    ) -> "RunningMoments":
+        """`rows` `[B, …]`; those for which `counted` `[B, *counts]` is False are left out. The B
+        rows that count have the weight B/n among all n."""
+        counted = jnp.ones((len(rows), *self.count.shape), bool) if counted is None else counted
+        leading = (1,) * (rows.ndim - counted.ndim)
+        every = counted.reshape(counted.shape[:1] + leading + counted.shape[1:])
+        size, sums = across((counted.sum(0, dtype=rows.dtype), jnp.where(every, rows, 0.0).sum(0)))
+        rows_or_one = jnp.maximum(size, 1.0)  # where none counts, the weight is 0
+        mean = sums / rows_or_one
+        squares = jnp.where(every, (rows - mean[None]) ** 2, 0.0).sum(0)
+        variance = across(squares) / rows_or_one
         count, count_rest = add(self.count, self.count_rest, size)
         merged = merged_moments(self, mean, variance, size / count)
         return RunningMoments(**merged, count=count, count_rest=count_rest)
@@ -159,66 +172,95 @@ class RewardScale(struct.PyTreeNode):
     runs on, and the reward of a true end begins the next sum."""
 
     running: jax.Array  # [E, N] Σ γᵏ·r so far
-    moments: RunningMoments  # [] of `running`, over all worlds, agents and steps
+    moments: RunningMoments  # [P] of `running`, over the agents of each part, all worlds and steps
+    parts: tuple[tuple[int, ...], ...] = struct.field(pytree_node=False)  # P; they partition agents
 
     @classmethod
-    def create(cls, num_envs: int, num_agents: int) -> "RewardScale":
-        return cls(jnp.zeros((num_envs, num_agents)), RunningMoments.create(()))
+    def create(cls, num_envs: int, parts: tuple[tuple[int, ...], ...]) -> "RewardScale":
+        agents, counts = sum(map(len, parts)), (len(parts),)
+        return cls(jnp.zeros((num_envs, agents)), RunningMoments.create(counts, counts), parts)
 
     def update(
         self,
         reward: jax.Array,
+        active: jax.Array,
         terminated: jax.Array,
         gamma: jax.Array | float,
         across: Sum = alone,
     ) -> "RewardScale":
+        """The sums of agents that did not act are left out of the moments."""
         running = jnp.where(terminated, 0.0, self.running * gamma) + reward
-        return RewardScale(running, self.moments.update(running.reshape(-1), across))
+        rows = jnp.broadcast_to(running.reshape(-1, 1), (running.size, len(self.parts)))
+        counted = (active[..., None] & self._members()[None]).reshape(rows.shape)
+        return self.replace(running=running, moments=self.moments.update(rows, across, counted))
 
     def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
-        return jnp.clip(reward / jnp.sqrt(self.moments.variance + eps), -clip, clip)
+        scale = jnp.sqrt(self.moments.variance + eps)[self._members().argmax(1)]
+        return jnp.clip(reward / scale[None], -clip, clip)
+
+    def _members(self) -> np.ndarray:
+        """`[N, P]` bool."""
+        agents = np.arange(self.running.shape[-1])
+        return np.stack([np.isin(agents, part) for part in self.parts], axis=1)
 
 
 class Normalisers(NamedTuple):
     """What stands between the worlds and the learner; None: nothing."""
 
     obs: RunningMoments | None = None  # [N, O], merged over the worlds at every step
+    state: RunningMoments | None = None  # [S] likewise, where a critic reads it
     reward: RewardScale | None = None
 
     def seen(self, obs: jax.Array) -> jax.Array:
         """[…, N, O] as the policy sees them."""
         return obs if self.obs is None else self.obs.normalise(obs)
 
+    def seen_state(self, state: jax.Array) -> jax.Array:
+        """[…, S] as the critic sees it."""
+        return state if self.state is None else self.state.normalise(state)
+
     def paid(self, reward: jax.Array) -> jax.Array:
         """[E, N] as the learner counts them."""
         return reward if self.reward is None else self.reward.normalise(reward)
 
-    def observe(self, obs: jax.Array, across: Sum = alone) -> "Normalisers":
-        return self if self.obs is None else self._replace(obs=self.obs.update(obs, across))
+    def observe(
+        self, obs: jax.Array, state: jax.Array, active: jax.Array, across: Sum = alone
+    ) -> "Normalisers":
+        """The observations of agents that are not `active` are left out."""
+        obs_moments, state_moments = self.obs, self.state
+        if obs_moments is not None:
+            obs_moments = obs_moments.update(obs, across, active[..., None])
+        if state_moments is not None:
+            state_moments = state_moments.update(state, across)
+        return self._replace(obs=obs_moments, state=state_moments)
 
     def reward_observed(
         self,
         reward: jax.Array,
+        active: jax.Array,
         terminated: jax.Array,
         gamma: jax.Array | float,
         across: Sum = alone,
     ) -> "Normalisers":
         if self.reward is None:
             return self
-        return self._replace(reward=self.reward.update(reward, terminated, gamma, across))
+        paid = self.reward.update(reward, active, terminated, gamma, across)
+        return self._replace(reward=paid)
 
     def finite_or(self, before: "Normalisers") -> "Normalisers":
         """These, or what was known before if they have taken in a number that is not finite."""
-        obs, reward = self.obs, self.reward
+        obs, state, reward = self
         if obs is not None:
             obs = select(all_finite(obs), obs, before.obs)
+        if state is not None:
+            state = select(all_finite(state), state, before.state)
         if reward is not None and before.reward is not None:
             old, running = before.reward, reward.running
-            reward = RewardScale(
+            reward = reward.replace(
                 running=jnp.where(jnp.isfinite(running), running, old.running),
                 moments=select(all_finite(reward.moments), reward.moments, old.moments),
             )
-        return Normalisers(obs, reward)
+        return Normalisers(obs, state, reward)
 
     def inherit(self, other: "Normalisers") -> "Normalisers":
         """The statistics of `other`, with the sums of rewards that run in one's own worlds."""

@@ -1,13 +1,17 @@
 """The one policy interface: rollout, loss, evaluation and replay all call the same functions."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from jmarl import spaces
 from jmarl.envs.base import EnvSpec
-from jmarl.types import Decision, Evaluation, Perception
+from jmarl.spaces import Space
+from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
 Params = Any
 Memory = Any
@@ -19,6 +23,11 @@ class Policy(Protocol):
     @property
     def value_head(self) -> tuple[str, ...]:
         """Where in the parameters the last layer of the value is."""
+        ...
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether values depend on the global state."""
         ...
 
     def init(self, key: jax.Array) -> Params: ...
@@ -62,26 +71,60 @@ def one_decision(policy: Policy, keys: jax.Array) -> Any:
 
 
 class Group(NamedTuple):
-    """Agents that one policy plays: a team, or everybody."""
+    """Agents that one policy plays and one learner trains: a team, a single agent or everybody."""
 
     name: str
     agents: tuple[int, ...]
     policy: Policy
+    team: tuple[int, ...] | None = None  # whose observations the critic reads; None: `agents`
 
 
-def group_obs_size(spec: EnvSpec, agents: tuple[int, ...]) -> int:
-    """Of the member that sees most."""
-    return max(spec.obs_sizes[i] for i in agents)
+def group_obs_sizes(spec: EnvSpec, agents: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(spec.obs_sizes[i] for i in agents)
 
 
-def group_view(spec: EnvSpec, agents: tuple[int, ...], seen: Perception) -> Perception:
-    """The members' part of what all agents see, without features that none of them has."""
-    mine, obs_size = pick(agents), group_obs_size(spec, agents)
-    mask = seen.action_mask
+def real_features(obs_sizes: tuple[int, ...]) -> jax.Array | None:
+    """`[N, O]`: 1 for an agent's own features, 0 for padding; None where nobody has padding."""
+    own = np.arange(max(obs_sizes)) < np.array(obs_sizes)[:, None]
+    return None if own.all() else jnp.asarray(own, float_dtype())
+
+
+def group_space(spec: EnvSpec, agents: tuple[int, ...]) -> Space:
+    """The smallest action space that covers the members' own."""
+    return spaces.cover([spec.action_spaces[i] for i in agents])
+
+
+def group_view(spec: EnvSpec, group: Group, seen: Perception) -> Perception:
+    """The members' part of what all agents see, without features and action entries that none of
+    them has."""
+    team = group.team
     return seen._replace(
-        obs=seen.obs[..., mine, :obs_size],
-        action_mask=None if mask is None else mask[..., mine, :],
+        obs=_views(spec, group.agents, seen.obs),
+        action_mask=_group_mask(spec, group.agents, seen.action_mask),
+        team_obs=None if team is None else _views(spec, team, seen.obs),
     )
+
+
+def _views(spec: EnvSpec, agents: tuple[int, ...], obs: jax.Array) -> jax.Array:
+    return obs[..., pick(agents), : max(group_obs_sizes(spec, agents))]
+
+
+def _group_mask(spec: EnvSpec, agents: tuple[int, ...], mask: jax.Array | None) -> jax.Array | None:
+    """`[…, n, A]`, or None where the members may always do everything."""
+    entries = spaces.entries(group_space(spec, agents), spec.action_space)
+    own = spec.action_mask[list(agents)][:, entries]
+    if mask is None or (own.all() and not spec.varying_action_mask):
+        return None
+    return mask[..., pick(agents), :][..., pick(tuple(entries.tolist()))]
+
+
+def joint_action(spec: EnvSpec, groups: Sequence[Group], actions: list[jax.Array]) -> jax.Array:
+    """The groups' actions as one array of all agents, each padded to the joint space."""
+    parts = [
+        spaces.pad(action, group_space(spec, group.agents), spec.action_space)
+        for group, action in zip(groups, actions, strict=True)
+    ]
+    return merge(parts, [group.agents for group in groups], axis=1)
 
 
 def pick(agents: tuple[int, ...]) -> Any:

@@ -151,7 +151,7 @@ def play_steps(
             env.spec, groups, params, memory, noise, seen, deterministic
         )
         watched = tuple(
-            Watched(group_view(env.spec, group.agents, seen), made.action, made.context)
+            Watched(group_view(env.spec, group, seen), made.action, made.context)
             for group, made in zip(groups, decisions, strict=True)
             if watch
         )

@@ -12,15 +12,15 @@ from jmarl.choices import AgentEnd, RewardShare
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.finite import finite_or_zero
 from jmarl.normalize import Normalisers
-from jmarl.policies import Group, Policy, draw_noise, group_view, merge, pick
+from jmarl.policies import Group, Policy, draw_noise, group_view, joint_action, merge, pick
 from jmarl.shards import Sum, alone, world_axis
 from jmarl.types import Decision, Perception, State, TimeStep, Transition
 
 
 def perceive(spec: EnvSpec, timestep: TimeStep, norms: Normalisers) -> Perception:
     begun = timestep.over.astype(timestep.obs.dtype)
-    obs = norms.seen(timestep.obs)
-    return Perception(obs, timestep.state, legal(spec, timestep.action_mask), begun)
+    obs, state = norms.seen(timestep.obs), norms.seen_state(timestep.state)
+    return Perception(obs, state, legal(spec, timestep.action_mask), begun)
 
 
 def legal(spec: EnvSpec, action_mask: jax.Array) -> jax.Array | None:
@@ -72,12 +72,12 @@ def act_all(
     """Every group decides on its own view; also the joint action in agent order."""
     memories, decisions = [], []
     for i, group in enumerate(groups):
-        mine = group_view(spec, group.agents, seen)
+        mine = group_view(spec, group, seen)
         kept, decision = group.policy.act(params[i], noise[i], memory[i], mine, deterministic)
         memories.append(kept)
         decisions.append(decision)
-    members = [group.agents for group in groups]
-    return tuple(memories), decisions, merge([d.action for d in decisions], members, axis=1)
+    joint = joint_action(spec, groups, [decision.action for decision in decisions])
+    return tuple(memories), decisions, joint
 
 
 def rollout(
@@ -110,19 +110,19 @@ def rollout(
         env_state, after = env.step(step_keys, env_state, action)
         reward = shared_reward(after.reward, spec.teams, share)
         known = norms
-        norms = norms.observe(after.obs, across)
+        norms = norms.observe(after.obs, after.state, after.active, across)
         terminated = ends(after.terminated, agent_end)
-        norms = norms.reward_observed(reward, terminated, gamma, across)
+        norms = norms.reward_observed(reward, timestep.active, terminated, gamma, across)
         if skip_nonfinite:
             norms = norms.finite_or(known)
         going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)
-        final_obs = norms.seen(after.final_obs)
+        final_obs, final_state = norms.seen(after.final_obs), norms.seen_state(after.final_state)
         legal_then = legal(spec, after.final_action_mask)
-        final = Perception(final_obs, after.final_state, legal_then, going_on)
+        final = Perception(final_obs, final_state, legal_then, going_on)
         counted = norms.paid(reward)
         transitions = []
         for i, group in enumerate(groups):
-            mine, last = pick(group.agents), group_view(spec, group.agents, final)
+            mine, last = pick(group.agents), group_view(spec, group, final)
             # Worlds are seldom cut, and many together: their last view is valued only then.
             final_value = lax.cond(
                 after.truncated.any(),
@@ -132,7 +132,7 @@ def rollout(
             )
             transitions.append(
                 Transition(
-                    perception=group_view(spec, group.agents, seen),
+                    perception=group_view(spec, group, seen),
                     decision=decisions[i],
                     active=timestep.active[:, mine].astype(after.reward.dtype),
                     reward=counted[:, mine],

@@ -114,3 +114,23 @@ def mask(space: Space, padded: Space) -> np.ndarray:
         return np.arange(padded.size) < space.size
     own = zip_longest(space.heads, padded.heads, fillvalue=1)
     return np.concatenate([np.arange(wide) < n for n, wide in own])
+
+
+def entries(space: Space, padded: Space) -> np.ndarray:
+    """`[space.size]` int: where the entries of `space` lie among those of `padded`."""
+    if isinstance(space, Box) or isinstance(padded, Box):
+        return np.arange(space.size)
+    starts = np.cumsum((0, *padded.heads))
+    return np.concatenate(
+        [start + np.arange(n) for start, n in zip(starts, space.heads, strict=False)]
+    )
+
+
+def pad(action: jax.Array, space: Space, padded: Space) -> jax.Array:
+    """Actions `[…]` or `[…, K]` of `space` as actions of `padded`: components that `space` lacks
+    are 0."""
+    if space.shape == padded.shape:
+        return action
+    components = action if space.shape else action[..., None]
+    missing = padded.shape[0] - components.shape[-1]
+    return jnp.pad(components, [(0, 0)] * (components.ndim - 1) + [(0, missing)])

@@ -81,17 +81,23 @@ def read_onpolicy(actor: str | Path, critic: str | Path, policy: ActorCriticPoli
     return convert_onpolicy(_read(actor), _read(critic), policy)
 
 
-def read_onpolicy_separated(directory: str | Path, policy: ActorCriticPolicy) -> Any:
-    """The parameters of `policy` from what on-policy's separated runner saves: `actor_agent0.pt`,
-    `critic_agent0.pt`, and so on, one pair for each agent."""
-    directory, count = Path(directory), policy.num_agents
+def read_onpolicy_separated(
+    directory: str | Path, policies: Sequence[ActorCriticPolicy]
+) -> tuple[Any, ...]:
+    """The parameters of every agent's policy (`net.share='none'`) from what on-policy's separated
+    runner saves: `actor_agent0.pt`, `critic_agent0.pt`, and so on, one pair for each agent."""
+    directory, count = Path(directory), len(policies)
+    if any(policy.num_agents > 1 for policy in policies):
+        raise ConfigError(
+            "checkpoints of the separated runner are a network for each agent: choose "
+            "net.share='none'."
+        )
     if (extra := directory / f"actor_agent{count}.pt").exists():
-        raise ConfigError(f"{str(extra)!r} exists, but this policy has {count} agents.")
-    actors, critics = (
-        [_read(directory / f"{part}_agent{i}.pt") for i in range(count)]
-        for part in ("actor", "critic")
-    )
-    return convert_onpolicy_separated(actors, critics, policy)
+        raise ConfigError(f"{str(extra)!r} exists, but there are policies of {count} agents.")
+    parts = ("actor", "critic")
+    files = [[directory / f"{part}_agent{i}.pt" for part in parts] for i in range(count)]
+    pairs = zip(files, policies, strict=True)
+    return tuple(read_onpolicy(actor, critic, policy) for (actor, critic), policy in pairs)
 
 
 def read_value_norm(path: str | Path) -> ValueNorm:
@@ -132,29 +138,17 @@ def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
 
 def convert_onpolicy(actor: Weights, critic: Weights, policy: ActorCriticPolicy) -> Any:
     """Likewise for on-policy's two networks."""
-    if not policy.shared:
-        raise ConfigError(
-            "net.share='none' is a network for each agent, which read_onpolicy_separated reads: "
-            "choose net.share='team' for one actor.pt and critic.pt."
-        )
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    return _converted_onpolicy(shapes, actor, critic, policy)
-
-
-def convert_onpolicy_separated(
-    actors: Sequence[Weights], critics: Sequence[Weights], policy: ActorCriticPolicy
-) -> Any:
-    """Likewise for one pair of networks for each agent, which jmarl stacks on a leading axis."""
-    if policy.shared:
+    _check_memory(actor, policy)
+    if not any(name.startswith("v_out.") for name in critic):
         raise ConfigError(
-            "checkpoints of the separated runner are a network for each agent: choose "
-            "net.share='none'."
+            "the critic's checkpoint has no output layer v_out, which on-policy's PopArt does not "
+            "save when it runs on a GPU: its values cannot be restored."
         )
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), shapes)
-    pairs = zip(actors, critics, strict=True)
-    each = [_converted_onpolicy(one, actor, critic, policy) for actor, critic in pairs]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    return {
+        "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
+        "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),
+    }
 
 
 def convert_value_norm(state_dict: Weights) -> ValueNorm:
@@ -204,21 +198,6 @@ def _options_that_fit(state_dict: Weights, policy: MatPolicy) -> str | None:
             changed = zip(needed.items(), had, strict=True)
             return ", ".join(f"{name}={value!r}" for (name, value), old in changed if value != old)
     return None
-
-
-def _converted_onpolicy(
-    shapes: Any, actor: Weights, critic: Weights, policy: ActorCriticPolicy
-) -> Any:
-    _check_memory(actor, policy)
-    if not any(name.startswith("v_out.") for name in critic):
-        raise ConfigError(
-            "the critic's checkpoint has no output layer v_out, which on-policy's PopArt does not "
-            "save when it runs on a GPU: its values cannot be restored."
-        )
-    return {
-        "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
-        "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),
-    }
 
 
 def _check_memory(actor: Weights, policy: ActorCriticPolicy) -> None:

@@ -94,12 +94,26 @@ class Trainer:
     def _normalisers(self, timestep: TimeStep) -> Normalisers:
         """They have seen the first observations."""
         _, agents, size = timestep.obs.shape
-        nothing = Normalisers(
-            obs=RunningMoments.create((agents, size)) if self.normalise_obs else None,
-            reward=RewardScale.create(self.num_envs, agents) if self.normalise_reward else None,
-        )
-        known = nothing.observe(timestep.obs)
+        obs = state = reward = None
+        if self.normalise_obs:
+            obs = RunningMoments.create((agents, size), counts=(agents, 1))
+            if any(group.policy.reads_state for group in self.groups):
+                state = RunningMoments.create(timestep.state.shape[1:])
+        if self.normalise_reward:
+            reward = RewardScale.create(self.num_envs, self._paid_together)
+        nothing = Normalisers(obs, state, reward)
+        known = nothing.observe(timestep.obs, timestep.state, timestep.active)
         return known.finite_or(nothing) if self.skip_nonfinite else known
+
+    @property
+    def _paid_together(self) -> tuple[tuple[int, ...], ...]:
+        """Agents whose rewards have one scale: those of one team that learn together."""
+        shared = [
+            tuple(agent for agent in group.agents if agent in team.agents)
+            for group in self.groups
+            for team in self.env.spec.teams
+        ]
+        return tuple(agents for agents in shared if agents)
 
     @property
     def across(self) -> Sum:
@@ -129,7 +143,7 @@ class Trainer:
         for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
             policy = group.policy
             seen = perceive(self.env.spec, after.timestep, after.normalisers)
-            seen = group_view(self.env.spec, group.agents, seen)
+            seen = group_view(self.env.spec, group, seen)
             last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
             last_keys = world_keys(last_key, worlds)
             last_value = policy.value(state.params[i], last_keys, after.memory[i], seen)

@@ -47,6 +47,7 @@ class Perception(NamedTuple):
     state: jax.Array  # […, S]
     action_mask: jax.Array | None  # […, N, A] bool; None: everything is legal
     fresh: jax.Array | None = None  # […] float, 1 where an episode begins: memory is void
+    team_obs: jax.Array | None = None  # […, M, O] where the team is larger than the group
 
 
 class Decision(NamedTuple):

@@ -1,7 +1,5 @@
 """MAPPO's and IPPO's policy: what it computes once must be what it computed when it acted."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +19,9 @@ SPACES = {
 }
 
 
-def make(space="discrete", recurrent=False, **options):
+def make(space="discrete", recurrent=False, obs_sizes=(OBS,) * N, **options):
     shape = Shape(hidden=(8,), head_hidden=(8,), recurrent=recurrent)
-    return ActorCriticPolicy(N, OBS, S, SPACES[space], shape, **options)
+    return ActorCriticPolicy(obs_sizes, S, SPACES[space], shape, **options)
 
 
 def views(space, seed=0):
@@ -58,9 +56,9 @@ def play(policy, params, seen, deterministic=False):
 CASES = [
     ("discrete", True, {"agent_id": "features"}),
     ("factored", True, {"critic_input": "own", "agent_id": "obs"}),
-    ("continuous", True, {"critic_input": "state", "shared": False}),
+    ("continuous", True, {"critic_input": "state"}),
     ("continuous", False, {"critic_input": "all_and_state", "squash_mean": True}),
-    ("factored", False, {"shared": False, "agent_id": "features"}),
+    ("factored", False, {"obs_sizes": (2, 4, 3), "agent_id": "obs"}),
 ]
 
 
@@ -129,19 +127,57 @@ def test_a_joint_view_is_valued_once_for_all(critic_input):
     assert (np.ptp(np.asarray(value), axis=-1) > 1e-4).all()  # ids tell agents apart
 
 
-def test_nets_of_ones_own_are_apart():
-    """Another agent's parameters change nothing of mine."""
-    policy = make(shared=False, critic_input="own")
+@pytest.mark.parametrize("critic_input", ["own", "all"])
+def test_an_agent_with_padding_is_served_as_by_a_narrow_network(critic_input):
+    """Whatever stands in the padding: its net is the shared one without the padded inputs. A joint
+    critic reads all agents' real features, and nothing else."""
+    sizes = (2, OBS, 3)
+    policy = make(obs_sizes=sizes, critic_input=critic_input)
     seen = jax.tree.map(lambda x: x[0], views("discrete"))
     params = jax.jit(policy.init)(jax.random.key(0))
+    params = jax.tree.map(lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size)).reshape(x.shape), params)
     action = jnp.zeros((E, N), int)
-    evaluate = jax.jit(lambda p: policy.evaluate(p, None, seen, action))
-    before = evaluate(params)
-    after = evaluate(jax.tree.map(lambda x: x.at[1].add(0.1), params))
-    for x, y in itertools.pairwise([before, after]):
-        for a, b in zip(x, y, strict=True):
-            np.testing.assert_array_equal(a[:, [0, 2]], b[:, [0, 2]])
-    assert (before.value[:, 1] != after.value[:, 1]).all()
+    evaluate = jax.jit(lambda seen: policy.evaluate(params, None, seen, action))
+    padding = np.arange(OBS) >= np.array(sizes)[:, None]
+    junk = evaluate(seen._replace(obs=jnp.where(padding[None], 7.0, seen.obs)))
+    now = evaluate(seen)
+    jax.tree.map(np.testing.assert_array_equal, junk, now)
+    if critic_input == "all":
+        joint = jnp.concatenate([seen.obs[:, i, :size] for i, size in enumerate(sizes)], -1)
+        assert params["critic"]["dense_0"]["kernel"].shape[0] == sum(sizes)
+        apply = jax.jit(policy.critic.apply)
+        expected, _ = apply({"params": params["critic"]}, joint[:, None], None, None, None)
+        np.testing.assert_allclose(now.value, jnp.broadcast_to(expected[..., 0], (E, N)), atol=1e-5)
+        return
+    for i, size in enumerate(sizes):
+        narrow = make(obs_sizes=(size,), critic_input="own")
+        own = jax.tree.map(lambda x: x, params)
+        for net in own.values():
+            net["input_norm"] = {k: x[:size] for k, x in net["input_norm"].items()}
+            net["dense_0"] = {**net["dense_0"], "kernel": net["dense_0"]["kernel"][:size]}
+        mine = seen._replace(
+            obs=seen.obs[:, i : i + 1, :size], action_mask=seen.action_mask[:, i : i + 1]
+        )
+        alone = jax.jit(narrow.evaluate)(own, None, mine, action[:, i : i + 1])
+        for ours, theirs in zip(now, alone, strict=True):
+            np.testing.assert_allclose(ours[:, i], theirs[:, 0], atol=1e-5)
+
+
+def test_an_agent_apart_still_sees_its_team():
+    """A central critic of one agent reads the team's observations, its actor only its own."""
+    policy = make(obs_sizes=(OBS,), team_obs_sizes=(OBS, 2, 3))
+    params = jax.jit(policy.init)(jax.random.key(0))
+    seen = jax.tree.map(lambda x: x[0], views("discrete"))
+    seen = seen._replace(
+        obs=seen.obs[:, :1], action_mask=seen.action_mask[:, :1], team_obs=seen.obs
+    )
+    evaluate = jax.jit(lambda seen: policy.evaluate(params, None, seen, jnp.zeros((E, 1), int)))
+    now = evaluate(seen)
+    moved = evaluate(seen._replace(team_obs=seen.team_obs.at[:, 1, 0].add(1.0)))
+    assert (now.value != moved.value).all()
+    np.testing.assert_array_equal(now.log_prob, moved.log_prob)
+    padding = evaluate(seen._replace(team_obs=seen.team_obs.at[:, 1, 2:].add(1.0)))
+    np.testing.assert_array_equal(now.value, padding.value)
 
 
 def test_central_critics_see_others_and_own_ones_do_not():

@@ -52,14 +52,15 @@ def test_reference_presets_observe_as_many_numbers_as_the_references(name, input
     assert make_env(build(read_preset(preset))).spec.obs_size == inputs
 
 
-def test_the_critics_of_speaker_and_listener_see_no_padding():
-    """As on-policy's: 3 numbers of the one, 11 of the other."""
+def test_the_networks_of_speaker_and_listener_have_no_padding():
+    """As on-policy's: 3 numbers and 3 actions of the one, 11 and 5 of the other."""
     name = "rmappo_reference_simple_speaker_listener"
     preset = next(path for path in CONFIGS if path.stem == name)
     trainer, _ = make_trainer(build(read_preset(preset)))
-    (policy,) = (group.policy for group in trainer.groups)
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
-    assert shapes["critic"]["input_norm"]["scale"].shape == (2, 14)
+    shapes = [jax.eval_shape(group.policy.init, jax.random.key(0)) for group in trainer.groups]
+    assert [net["actor"]["input_norm"]["scale"].shape for net in shapes] == [(3,), (11,)]
+    assert [net["actor"]["out"]["bias"].shape for net in shapes] == [(3,), (5,)]
+    assert [net["critic"]["input_norm"]["scale"].shape for net in shapes] == [(14,), (14,)]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_on_eight_devices():
 
 def test_loss_and_gradient_are_of_all_shards(x64):
     """A memory that begins anew in the middle, agents that are out: means are over all that act."""
-    policy = ActorCriticPolicy(2, 3, 6, Discrete(4), Shape(hidden=(5,), recurrent=True))
+    policy = ActorCriticPolicy((3, 3), 6, Discrete(4), Shape(hidden=(5,), recurrent=True))
     keys = iter(jax.random.split(jax.random.key(0), 9))
     number = jax.random.normal(next(keys), (5, T, E, 2))
     seen = Perception(
@@ -116,8 +116,9 @@ def test_steps_of_particle_worlds_are_counted_once_for_all_members():
     ("given", "words"),
     [
         ((12, 8, 1, "rows"), ["num_envs=12", "8 devices", "multiple of 8"]),
-        ((24, 8, 2, "blocks"), ["num_envs=24", "3 sequences each", "num_minibatches=2", "of 16"]),
+        ((24, 8, 2, "blocks"), ["num_envs = 24", "3 for each", "num_minibatches=2", "of 16"]),
         ((24, 8, 2, "none"), ["num_minibatches=2"]),
+        ((2, 2, 2, "rows"), ["num_envs × rollout_length = 50", "25 for each", "multiple of 4"]),
         ((12, 8, 2, "blocks", 5), ["num_envs=12", "8 devices"]),
     ],
 )
@@ -130,7 +131,7 @@ def test_worlds_that_do_not_go_evenly_are_refused(given, words):
 
 @pytest.mark.parametrize(
     "given",
-    [(24, 8, 2, "rows"), (32, 8, 4, "blocks"), (7, 1, 7, "blocks"), (4, 2, 10, "blocks", 5)],
+    [(24, 8, 5, "rows"), (32, 8, 4, "blocks"), (7, 1, 7, "blocks"), (4, 2, 10, "blocks", 5)],
 )
 def test_worlds_that_go_evenly_are_not(given):
     config, shards = divided(*given)

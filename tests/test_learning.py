@@ -1,5 +1,6 @@
 """Learning on probe worlds: each isolates one thing that can break, and takes seconds."""
 
+import dataclasses
 from pathlib import Path
 
 import jax
@@ -7,11 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.algorithms import make_trainer
+from jmarl.algorithms import make_groups, make_trainer
 from jmarl.config import build, read_preset
+from jmarl.envs.base import EnvSpec, Team
+from jmarl.envs.batched import Batched, Outcome, padded_view
 from jmarl.evaluation import play_episodes
 from jmarl.policies import group_view
 from jmarl.rollout import perceive
+from jmarl.spaces import Discrete
 
 GAMMA = 0.95
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -29,11 +33,15 @@ def trained(env, updates=60, algorithm="ippo", precision="float32", **ppo):
         "ppo": {"lr": 3e-3, "gamma": GAMMA, "epochs": 4, "num_minibatches": 1, **ppo},
     }
     trainer, hyper = make_trainer(build(values))
+    return trainer, after(trainer, hyper, updates)
+
+
+def after(trainer, hyper, updates):
     state = jax.jit(trainer.init)(jax.random.key(0))
     train = jax.jit(
         lambda s: jax.lax.scan(lambda s, _: trainer.step(s, hyper), s, length=updates)[0]
     )
-    return trainer, train(state)
+    return train(state)
 
 
 def score(trainer, state):
@@ -48,11 +56,51 @@ def values_of(trainer, state, timestep):
     """[E, N] in the rewards' own units."""
     policy, env = trainer.groups[0].policy, trainer.env
     seen = perceive(env.spec, timestep, state.normalisers)
-    seen = group_view(env.spec, trainer.groups[0].agents, seen)
+    seen = group_view(env.spec, trainer.groups[0], seen)
     value = jax.jit(policy.value)(state.params[0], None, policy.memory(1), seen)
     if trainer.objective.value_norm == "none":
         return np.asarray(value)
     return np.asarray(state.value_norm[0].denormalise(value))
+
+
+class Unequal:
+    """Two agents each see a bit of their own, and are paid for playing it: 1 and 1,000."""
+
+    spec = EnvSpec(
+        name="test/unequal",
+        agents=("poor", "rich"),
+        teams=(Team("agents", (0, 1)),),
+        obs_sizes=(2, 2),
+        action_spaces=(Discrete(2),) * 2,
+        state_size=4,
+        episode_length=1,
+        dialect="test",
+    )
+
+    def reset(self, key):
+        bits = jax.random.bernoulli(key, shape=(2,)).astype(jnp.int32)
+        return bits, padded_view(self.spec, list(jax.nn.one_hot(bits, 2)))
+
+    def step(self, key, bits, action):
+        reward = (action == bits) * jnp.array([1.0, 1000.0])
+        view = padded_view(self.spec, list(jax.nn.one_hot(bits, 2)))
+        return bits, Outcome(view, reward, jnp.array(True), jnp.array(False))
+
+
+def test_agents_apart_learn_whatever_others_are_paid():
+    """With one advantage norm, value norm or gradient clip for both, agent 0 learns nothing."""
+    net = {"hidden": [16], "share": "none"}
+    ppo = {"lr": 3e-3, "epochs": 4, "num_minibatches": 1, "reward": "individual"}
+    chosen = {"algorithm": "mappo", "env": "probe/coordination", "net": net, "ppo": ppo}
+    config = build(chosen | {"num_envs": 64, "rollout_length": 4, "total_updates": 40})
+    trainer, hyper = make_trainer(config)
+    env = Batched(Unequal())
+    trainer = dataclasses.replace(trainer, env=env, groups=make_groups(config, env.spec))
+    state = after(trainer, hyper, 40)
+    seen = jax.jit(lambda p: play_episodes(env, trainer.groups, p, jax.random.key(1), 200))(
+        state.params
+    )
+    assert (np.asarray(seen.agent_return).mean(0) / [1, 1000] > 0.95).all()
 
 
 @pytest.mark.parametrize("value_norm", ["valuenorm", "popart"])

@@ -12,6 +12,8 @@ import torch_core
 
 from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm, popart_rescale
 
+ONE_AGENT = ((0,),)
+
 
 def test_value_norm_over_sequential_updates(x64):
     ours, theirs = ValueNorm.create(), torch_core.ValueNorm(dtype=torch.float64)
@@ -164,6 +166,47 @@ def test_running_moments_equal_those_of_all_rows(x64):
     np.testing.assert_array_equal(moments.normalise(far), 10.0)
 
 
+def test_running_moments_leave_out_rows_that_do_not_count(x64):
+    """Each agent has a count of its own; who never counts stays as it began."""
+    rng = np.random.default_rng(5)
+    batches = [rng.normal(3, 5, size=(6, 3, 2)) for _ in range(4)]
+    counted = rng.random((4, 6, 3)) < 0.6
+    counted[..., 2] = counted[1] = False
+    moments = RunningMoments.create((3, 2), (3, 1), count=0.0)
+    moments = moments.replace(count=moments.count.at[2].set(1.0))
+    for batch, active in zip(batches, counted, strict=True):
+        rows = jnp.where(jnp.asarray(active)[..., None], batch, jnp.nan)
+        moments = jax.jit(RunningMoments.update)(
+            moments, rows, counted=jnp.asarray(active)[..., None]
+        )
+    for agent in range(2):
+        rows = np.concatenate(batches)[np.concatenate(counted)[:, agent], agent]
+        np.testing.assert_allclose(moments.mean[agent], rows.mean(0), rtol=1e-10)
+        np.testing.assert_allclose(moments.variance[agent], rows.var(0), rtol=1e-10)
+        assert moments.count[agent, 0] == len(rows)
+    np.testing.assert_array_equal(moments.mean[2], 0.0)
+    np.testing.assert_array_equal(moments.variance[2], 1.0)
+
+
+def test_every_part_has_a_reward_scale_of_its_own(x64):
+    """Agents 0 and 2 have one, agent 1, who is paid a thousand times as much, another. Steps at
+    which an agent did not act are left out."""
+    rng, worlds, gamma = np.random.default_rng(6), 5, 0.9
+    scale = RewardScale.create(worlds, ((0, 2), (1,)))
+    never = jnp.zeros((worlds, 3), bool)
+    sums, seen = np.zeros((worlds, 3)), ([], [])
+    for _ in range(4):
+        reward, active = rng.normal(size=(worlds, 3)) * [1, 1000, 2], rng.random((worlds, 3)) < 0.7
+        scale = scale.update(jnp.asarray(reward), jnp.asarray(active), never, gamma)
+        sums = gamma * sums + reward
+        seen[0].append(sums[:, [0, 2]][active[:, [0, 2]]])
+        seen[1].append(sums[:, 1][active[:, 1]])
+    first, second = (np.concatenate(part).std() for part in seen)
+    expected = np.full((worlds, 3), 0.5) / [first, second, first]
+    # gymnasium's count begins at 10⁻⁴ of a row with variance 1
+    np.testing.assert_allclose(scale.normalise(jnp.full((worlds, 3), 0.5)), expected, rtol=1e-5)
+
+
 class Recorded(gym.vector.VectorEnv):
     """Replays a stream. After an end gymnasium gives one row more, without reward: its way of
     resetting. Here all worlds end together, so that row can be left out for our side."""
@@ -208,23 +251,26 @@ def test_observations_and_rewards_are_normalised_as_by_gymnasium(x64):
         Recorded(obs, reward, terminated, truncated), gamma=gamma
     )
     theirs.reset()
-    norms = Normalisers(None, RewardScale.create(worlds, 1))
+    norms = Normalisers(reward=RewardScale.create(worlds, ONE_AGENT))
+    active = jnp.ones((worlds, 1), bool)
     for t in range(1, len(obs)):
         _, expected, *_ = theirs.step(None)
         if real[t]:
             paid = jnp.asarray(reward[t])[:, None]
-            norms = norms.reward_observed(paid, jnp.asarray(terminated[t])[:, None], gamma)
+            norms = norms.reward_observed(paid, active, jnp.asarray(terminated[t])[:, None], gamma)
             # gymnasium sums in float32
             np.testing.assert_allclose(norms.paid(paid)[:, 0], expected, rtol=1e-5)
     assert not truncated[:, 0][~real].any()
 
     theirs = gym.wrappers.vector.NormalizeObservation(Recorded(obs, reward, terminated, truncated))
-    norms = Normalisers(RunningMoments.create((1, 5)), None)
+    norms = Normalisers(RunningMoments.create((1, 5), (1, 1)), RunningMoments.create((5,)))
     for t in range(len(obs)):
         expected = theirs.step(None)[0] if t else theirs.reset()[0]
         seen = jnp.asarray(obs[t])[:, None]
-        norms = norms.observe(seen)
+        norms = norms.observe(seen, seen[:, 0], active)
         np.testing.assert_allclose(norms.seen(seen)[:, 0], expected.clip(-10, 10), rtol=1e-5)
+        state = norms.seen_state(seen[:, 0])
+        np.testing.assert_allclose(state, expected.clip(-10, 10), rtol=1e-5)
 
 
 class RecordedAlone(gym.Env):
@@ -244,25 +290,28 @@ def test_rewards_of_one_world_with_ends_at_random(x64):
     reward = rng.normal(1, 4, size=50)
     terminated, truncated = rng.random(size=(2, 50)) < 0.1
     theirs = gym.wrappers.NormalizeReward(RecordedAlone(reward, terminated, truncated), gamma=0.97)
-    scale = RewardScale.create(1, 1)
+    scale = RewardScale.create(1, ONE_AGENT)
+    active = jnp.ones((1, 1), bool)
     for t in range(50):
         _, expected, *_ = theirs.step(None)
         paid = jnp.asarray(reward[t]).reshape(1, 1)
-        scale = scale.update(paid, jnp.asarray(terminated[t]).reshape(1, 1), 0.97)
+        scale = scale.update(paid, active, jnp.asarray(terminated[t]).reshape(1, 1), 0.97)
         np.testing.assert_allclose(scale.normalise(paid)[0, 0], np.clip(expected, -10, 10))
     assert terminated.any()
     assert truncated.any()
 
 
 def test_rewards_far_out_are_cut():
-    scale = RewardScale.create(2, 1)
+    scale = RewardScale.create(2, ONE_AGENT)
     np.testing.assert_array_equal(scale.normalise(jnp.full((2, 1), 1e6)), 10.0)
 
 
 def test_without_normalisers_nothing_changes():
     norms = Normalisers()
     obs, reward = jnp.full((2, 1, 3), 50.0), jnp.full((2, 1), 50.0)
-    after = norms.observe(obs).reward_observed(reward, jnp.zeros(2, bool), 0.9)
+    active = jnp.ones((2, 1), bool)
+    after = norms.observe(obs, obs[:, 0], active).reward_observed(reward, active, ~active, 0.9)
     assert after == norms
     np.testing.assert_array_equal(after.seen(obs), obs)
+    np.testing.assert_array_equal(after.seen_state(obs), obs)
     np.testing.assert_array_equal(after.paid(reward), reward)

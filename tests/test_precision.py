@@ -129,8 +129,8 @@ def played(low, high, params, key, worlds=64):
     evaluated in either precision."""
     obs_key, act_key = jax.random.split(key)
     seen = Perception(
-        obs=jax.random.normal(obs_key, (worlds, low.num_agents, low.obs_size)),
-        state=jnp.zeros((worlds, low.obs_size)),
+        obs=jax.random.normal(obs_key, (worlds, low.num_agents, max(low.obs_sizes))),
+        state=jnp.zeros((worlds, max(low.obs_sizes))),
         action_mask=jnp.ones((worlds, low.num_agents, low.space.size), bool),
         fresh=jnp.zeros((worlds,)),
     )

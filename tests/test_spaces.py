@@ -1,6 +1,7 @@
 """Spaces and their padding."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,6 +31,20 @@ def test_masks_mark_what_is_an_agents_own():
     np.testing.assert_array_equal(spaces.mask(Discrete(3), padded), own)
     box = spaces.mask(Box.uniform(0, 1, 2), Box.uniform(0, 1, 3))
     np.testing.assert_array_equal(box, [True, True, False])
+
+
+def test_entries_and_actions_of_a_smaller_space_are_found_in_the_padded_one():
+    padded = MultiDiscrete((5, 3))
+    np.testing.assert_array_equal(spaces.entries(MultiDiscrete((4, 2)), padded), [0, 1, 2, 3, 5, 6])
+    np.testing.assert_array_equal(spaces.entries(Discrete(3), padded), [0, 1, 2])
+    np.testing.assert_array_equal(
+        spaces.entries(Box.uniform(0, 1, 2), Box.uniform(0, 1, 3)), [0, 1]
+    )
+    action = jnp.array([[2, 4]])
+    np.testing.assert_array_equal(spaces.pad(action, Discrete(5), Discrete(7)), action)
+    np.testing.assert_array_equal(spaces.pad(action, Discrete(5), padded), [[[2, 0], [4, 0]]])
+    point, wide = jnp.array([[0.5, 0.25]]), Box.uniform(0, 1, 3)
+    np.testing.assert_array_equal(spaces.pad(point, Box.uniform(0, 1, 2), wide), [[0.5, 0.25, 0]])
 
 
 def test_discrete_samples_are_uniform():

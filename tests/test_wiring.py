@@ -28,12 +28,22 @@ from jmarl.spaces import Discrete
 from jmarl.types import Perception, float_dtype
 
 E, T, N, A, GAMMA, LAMBDA = 5, 12, 3, 3, 0.9, 0.8
+STATISTICS = {"normalise_obs": True, "normalise_reward": True, "value_norm": "none"}
 CASES = {
-    "mat": {},
-    "mappo": {"ppo": {"value_norm": "popart", "time_limit": "terminal", "agent_end": "world"}},
-    "rmappo": {"ppo": {"reward": "individual"}},
-    "ippo": {"ppo": {"normalise_obs": True, "normalise_reward": True, "value_norm": "none"}},
+    "mat": {"algorithm": "mat"},
+    "mappo": {
+        "algorithm": "mappo",
+        "ppo": {"value_norm": "popart", "time_limit": "terminal", "agent_end": "world"},
+    },
+    "rmappo": {"algorithm": "rmappo", "ppo": {"reward": "individual"}},
+    "ippo": {"algorithm": "ippo", "ppo": STATISTICS},
+    "mappo, agents apart": {
+        "algorithm": "mappo",
+        "net": {"share": "none", "critic_input": "all_and_state"},
+        "ppo": STATISTICS | {"reward": "individual"},
+    },
 }
+SIZES = (4, 3, 2)  # of observations
 
 
 class StageState(struct.PyTreeNode):
@@ -51,9 +61,9 @@ class Stage:
         name="test/stage",
         agents=("first", "second", "third"),
         teams=(Team("pair", (0, 1)), Team("single", (2,))),
-        obs_sizes=(4, 4, 2),
+        obs_sizes=SIZES,
         action_spaces=(Discrete(A),) * N,
-        state_size=10,
+        state_size=sum(SIZES),
         episode_length=6,
         dialect="test",
         varying_action_mask=True,
@@ -81,9 +91,10 @@ class Stage:
     def view(self, state):
         clock = state.clock / 6
         obs = [
-            jnp.stack([clock, state.tally[i], state.phase, jnp.asarray(i - 0.5)]) for i in range(2)
+            jnp.stack([clock, state.tally[0], state.phase, jnp.asarray(0.5)]),
+            jnp.stack([clock, state.tally[1], -state.phase]),
+            jnp.stack([state.tally.sum(), 1 - clock]),
         ]
-        obs.append(jnp.stack([state.tally.sum(), 1 - clock]))
         illegal = jnp.arange(A)[None] == (state.clock + jnp.arange(N))[:, None] % A
         active = jnp.array([True, False, True]) | (state.clock < 2)
         return padded_view(self.spec, obs, action_mask=~illegal, active=active)
@@ -98,12 +109,12 @@ class Recorded(NamedTuple):
     key: object
 
 
-def made(algorithm):
-    case = CASES[algorithm]
+def made(name):
+    case = CASES[name]
     ppo = {"gamma": GAMMA, "gae_lambda": LAMBDA, "num_minibatches": 1} | case.get("ppo", {})
-    net = {"n_embd": 8, "hidden": [8]}
-    values = {"algorithm": algorithm, "env": "probe/coordination", "num_envs": E, "net": net}
-    config = build(values | {"rollout_length": T, "ppo": ppo})
+    net = {"n_embd": 8, "hidden": [8]} | case.get("net", {})
+    values = {"algorithm": case["algorithm"], "env": "probe/coordination", "num_envs": E}
+    config = build(values | {"rollout_length": T, "net": net, "ppo": ppo})
     trainer, hyper = make_trainer(config)
     env = Batched(Stage())
     return dataclasses.replace(trainer, env=env, groups=make_groups(config, env.spec)), hyper
@@ -131,41 +142,69 @@ def of_world(tree, e):
     return jax.tree.map(lambda x: x[e : e + 1], tree)
 
 
-def perceived(view, group, norm):
-    """What one world's agents of a group see, `[1, …]`, observations as `norm` has them. No episode
-    begins: the loops below void memories themselves."""
-    obs = np.asarray(view.obs) if norm is None else norm(np.asarray(view.obs))
-    agents = list(group.agents)
-    own = [obs[agents, :4] if agents == [0, 1] else obs[agents, :2]]  # without padding
-    own += [np.asarray(view.state), np.asarray(view.action_mask)[agents]]
-    return Perception(*(jnp.asarray(x)[None] for x in own), jnp.zeros(1))
+def perceived(view, group, statistics):
+    """What one world's agents of a group see, `[1, …]`, in the running units of `statistics`. No
+    episode begins: the loops below void memories themselves."""
+    obs, state = np.asarray(view.obs), np.asarray(view.state)
+    if statistics:
+        obs = np.stack([normed(o, m) for o, m in zip(obs, statistics.obs, strict=True)])
+        state = normed(state, statistics.state) if statistics.state else state
+
+    def seen_by(agents):  # without what only others see
+        return jnp.asarray(obs[list(agents), : max(SIZES[i] for i in agents)])[None]
+
+    team = {"first": (0, 1), "second": (0, 1), "third": (2,)}.get(group.name)
+    return Perception(
+        obs=seen_by(group.agents),
+        state=jnp.asarray(state)[None],
+        action_mask=view.action_mask[jnp.array(group.agents)][None],
+        fresh=jnp.zeros(1),
+        team_obs=None if team is None else seen_by(team),
+    )
+
+
+def normed(x, moments):
+    return ((x - moments.mean) / np.sqrt(moments.var + 1e-8)).clip(-10, 10)
+
+
+def running(given, index=()):
+    """gymnasium's own class, from where ours are."""
+    moments = RunningMeanStd()
+    moments.mean, moments.var = (np.asarray(x)[index] for x in (given.mean, given.variance))
+    moments.count = float(np.asarray(given.count)[index].reshape(()))
+    return moments
 
 
 class Statistics:
-    """Running units of observations and rewards, by gymnasium's own class."""
+    """Running units of observations, states and rewards."""
 
-    def __init__(self, norms):
-        self.obs = [RunningMeanStd(shape=(4,)) for _ in range(N)]
+    def __init__(self, norms, groups):
+        self.obs = [running(norms.obs, i) for i in range(N)]
+        self.state = norms.state and running(norms.state)
+        self.parts = [list(group.agents) for group in groups]  # each within one team
+        self.paid = [running(norms.reward.moments, p) for p in range(len(groups))]
+        self.sum = np.array(norms.reward.running)
+
+    def learn(self, views, acted, reward, terminated):
+        """After every step, in all worlds: what agents see that are there, and the sums of those
+        who acted."""
         for i, own in enumerate(self.obs):
-            own.mean, own.var = (np.asarray(x[i]) for x in (norms.obs.mean, norms.obs.variance))
-            own.count = float(norms.obs.count)
-        self.paid, given = RunningMeanStd(shape=()), norms.reward.moments
-        self.paid.mean, self.paid.var = float(given.mean), float(given.variance)
-        self.paid.count, self.sum = float(given.count), np.array(norms.reward.running)
-
-    def normalise(self, obs):
-        each = [(o - m.mean) / np.sqrt(m.var + 1e-8) for o, m in zip(obs, self.obs, strict=True)]
-        return np.stack(each).clip(-10, 10)
-
-    def learn(self, obs, reward, terminated):
-        """`[E, N, …]`, after every step."""
-        for i, own in enumerate(self.obs):
-            own.update(obs[:, i])
+            there = [np.asarray(view.obs[i]) for view in views if view.active[i]]
+            if there:
+                own.update(np.stack(there))
+        if self.state:
+            self.state.update(np.stack([np.asarray(view.state) for view in views]))
         self.sum = self.sum * GAMMA * ~terminated + reward
-        self.paid.update(self.sum.reshape(-1))
+        for part, own in zip(self.parts, self.paid, strict=True):
+            sums = self.sum[:, part][acted[:, part]]
+            if sums.size:
+                own.update(sums)
 
     def scale(self, reward):
-        return (reward / np.sqrt(self.paid.var + 1e-8)).clip(-10, 10)
+        scaled = np.zeros_like(reward)
+        for part, own in zip(self.parts, self.paid, strict=True):
+            scaled[:, part] = (reward[:, part] / np.sqrt(own.var + 1e-8)).clip(-10, 10)
+        return scaled
 
 
 def replay(recorded):
@@ -178,18 +217,17 @@ def replay(recorded):
     views = [view(state) for state in states]
     memory = [[of_world(kept, e) for kept in start.memory] for e in range(E)]
     begun = np.array(start.timestep.over)
-    statistics = None if norms == UNCHANGED else Statistics(norms)
+    statistics = None if norms == UNCHANGED else Statistics(norms, groups)
     step_keys = jax.random.split(jax.random.split(recorded.key, 3)[1], T)
     act, value = ([jax.jit(getattr(g.policy, name)) for g in groups] for name in ("act", "value"))
 
     for t in range(T):
         seen, decided = {}, {}
         for e in range(E):
-            norm = statistics and statistics.normalise
             for g, group in enumerate(groups):
                 if begun[e]:
                     memory[e][g] = group.policy.memory(1)
-                seen[e, g] = perceived(views[e], group, norm)
+                seen[e, g] = perceived(views[e], group, statistics)
                 noise = group.policy.draw_noise(jax.random.key(0), 1)  # values do not depend on it
                 given = (start.params[g], noise, memory[e][g], seen[e, g])
                 before = memory[e][g]
@@ -214,10 +252,10 @@ def replay(recorded):
             reward[:, :2] = reward[:, :2].mean(-1, keepdims=True)
         paid = reward
         if statistics:
-            statistics.learn(np.array([view.obs for _, view in restarted]), reward, gone)
+            acted = np.array([view.active for view in views])
+            statistics.learn([view for _, view in restarted], acted, reward, gone)
             paid = statistics.scale(reward)
         for e in range(E):
-            norm = statistics and statistics.normalise
             for g, group in enumerate(groups):
                 mine, (decision, before, first) = list(group.agents), decided[e, g]
                 expected = {
@@ -232,10 +270,12 @@ def replay(recorded):
                     "terminated": gone[e, mine],
                     "truncated": outcomes[e].truncated,
                 }
+                if seen[e, g].team_obs is not None:
+                    expected["perception.team_obs"] = seen[e, g].team_obs[0]
                 for part in () if first else before:  # a GRU's memory before it acted
                     expected[f"decision.context.{part}"] = before[part][0]
                 if outcomes[e].truncated:  # elsewhere it is not looked at
-                    after = perceived(outcomes[e].view, group, norm)
+                    after = perceived(outcomes[e].view, group, statistics)
                     final = value[g](start.params[g], None, memory[e][g], after)
                     expected["final_value"] = final[0]
                 yield (t, e, g), expected
@@ -258,11 +298,15 @@ def test_a_rollout_is_what_a_plain_loop_plays(recorded):
         ends += bool(expected["truncated"])
     assert ends > 3
     assert len(names) >= 10
-    everything = recorded.played[0]
-    assert (everything.terminated[..., 1] != everything.terminated[..., 0]).any() == (
-        recorded.trainer.agent_end == "own"
-    )
-    assert not everything.active.all()
+    first, second = np.moveaxis(of_pair(recorded, "terminated"), -1, 0)
+    assert (first != second).any() == (recorded.trainer.agent_end == "own")
+    assert not of_pair(recorded, "active").all()
+
+
+def of_pair(recorded, name):
+    """`[T, E, 2]`: of the team whose second agent is out early, in one group or two."""
+    parts = [np.asarray(getattr(played, name)) for played in recorded.played]
+    return np.concatenate(parts, axis=-1)[..., :2]
 
 
 @pytest.mark.parametrize("group", [0, 1])
@@ -312,7 +356,7 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
     )(start.params)
     reset_key = jax.random.split(key, 3)[0]
     states, _ = env.reset(reset_key, episodes)
-    statistics = None if norms == UNCHANGED else Statistics(norms)
+    statistics = None if norms == UNCHANGED else Statistics(norms, groups)
     act = [jax.jit(partial(group.policy.act, deterministic=True)) for group in groups]
     step = jax.jit(env.world.step)
     for e in range(episodes):
@@ -322,7 +366,7 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
         while not over:
             action = np.zeros(N, int)
             for g, group in enumerate(groups):
-                sight = perceived(view, group, statistics and statistics.normalise)
+                sight = perceived(view, group, statistics)
                 noise = group.policy.draw_noise(jax.random.key(0), 1)
                 given = (start.params[g], noise, memory[g], sight)
                 memory[g], decision = act[g](*given)
@@ -338,7 +382,8 @@ def test_an_evaluation_counts_first_episodes_only(recorded):
 @pytest.mark.parametrize("inactive", [False, True])
 def test_value_statistics_leave_out_who_is_out(recorded, inactive):
     """Unless the references' rule is asked for."""
-    trainer, played = recorded.trainer, recorded.played[0]
+    of_group = 1 if len(recorded.played) == N else 0  # that of the agent who is out early
+    trainer, played = recorded.trainer, recorded.played[of_group]
     last = jnp.zeros(played.final_value.shape[1:])
     batch, _ = jax.jit(trainer._batch)(played, last, ValueNorm.create(), recorded.hyper)
     objective = dataclasses.replace(trainer.objective, inactive_targets=inactive)
@@ -347,4 +392,5 @@ def test_value_statistics_leave_out_who_is_out(recorded, inactive):
     counted = target if inactive else target[active]
     np.testing.assert_allclose(facts.target_mean, counted.mean())
     np.testing.assert_allclose(facts.target_variance, counted.var())
-    np.testing.assert_allclose(facts.counts, [active.sum(), T * E, T * E * 2])
+    assert not active.all()
+    np.testing.assert_allclose(facts.counts, [active.sum(), T * E, active.size])

@@ -53,11 +53,18 @@ class Net(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, ids: jax.Array | None, state: Any, fresh: jax.Array | None
+        self,
+        x: jax.Array,
+        ids: jax.Array | None,
+        state: Any,
+        fresh: jax.Array | None,
+        real: jax.Array | None = None,
     ) -> tuple[jax.Array, Any]:
         """Also the GRU's last state `[…, N, layers, H]`. `ids` `[N, N]` join after the
-        representation; `fresh` `[L, …]` marks where an episode begins."""
-        read: Features = LayerNorm(name="input_norm").unscaled(x) if self.shape.input_norm else x
+        representation; `fresh` `[L, …]` marks where an episode begins; `real` `[N, D]` is 0 where
+        inputs are padding."""
+        norm = self.shape.input_norm
+        read: Features = LayerNorm(name="input_norm").of_inputs(x, real) if norm else x
         gain = GAINS[self.shape.activation] if self.shape.gain is None else self.shape.gain
         as_torch = self.shape.head_init == "torch_default"
         read = self._layers(read, self.shape.hidden, "", gain)

@@ -171,18 +171,37 @@ def _standardise_gradient(
 standardise.defvjp(_standardise, _standardise_gradient)
 
 
+def standardise_real(x: jax.Array, real: jax.Array) -> jax.Array:
+    """The same over the entries where `real` (0 or 1) is 1; the others, padding, become 0."""
+    count = real.sum(-1, keepdims=True)
+    centred = (x - (x * real).sum(-1, keepdims=True) / count) * real
+    return centred * jax.lax.rsqrt((centred**2).sum(-1, keepdims=True) / count + EPSILON)
+
+
 class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.unscaled(x).plain
 
-    @nn.compact
     def unscaled(self, x: jax.Array) -> Normed:
         """For linear layers to read."""
         size = x.shape[-1]
-        scale = self.param("scale", nn.initializers.ones, (size,))
-        shift = self.param("bias", nn.initializers.zeros, (size,))
         rows = standardise(wide(x).reshape(-1, size)).reshape(x.shape)
-        return Normed(rows.astype(x.dtype), scale, shift)
+        return Normed(rows.astype(x.dtype), *self.weights(size))
+
+    def of_inputs(self, x: jax.Array, real: jax.Array | None) -> Features:
+        """For linear layers to read. Where `real`, which broadcasts to x, is 0, x is padding: it
+        counts for nothing, and the layer that reads it gets 0."""
+        if real is None:
+            return self.unscaled(x)
+        real = jnp.broadcast_to(real.astype(wide(x).dtype), x.shape)
+        scale, shift = (w.reshape((1,) * (x.ndim - 1) + w.shape) for w in self.weights(x.shape[-1]))
+        return ((standardise_real(wide(x), real) * scale + shift) * real).astype(x.dtype)
+
+    @nn.compact
+    def weights(self, size: int) -> tuple[jax.Array, jax.Array]:
+        """Scale and shift `[size]`."""
+        scale = self.param("scale", nn.initializers.ones, (size,))
+        return scale, self.param("bias", nn.initializers.zeros, (size,))
 
 
 class Head(nn.Module):
@@ -214,8 +233,9 @@ class Embed(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return gelu(dense(self.width, SQRT2, name="dense")(LayerNorm(name="ln").unscaled(x)))
+    def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        read = LayerNorm(name="ln").of_inputs(x, real)
+        return gelu(dense(self.width, SQRT2, name="dense")(read))
 
 
 def split_heads(x: jax.Array, heads: int) -> jax.Array:

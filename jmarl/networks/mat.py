@@ -45,8 +45,10 @@ class Encoder(nn.Module):
     blocks: int
 
     @nn.compact
-    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        x = LayerNorm(name="ln")(Embed(self.width, name="obs")(obs))
+    def __call__(
+        self, obs: jax.Array, real: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        x = LayerNorm(name="ln")(Embed(self.width, name="obs")(obs, real))
         for i in range(self.blocks):
             x = EncodeBlock(self.width, self.heads, name=f"block_{i}")(x)
         return Head(self.width, 1, name="head")(x)[..., 0], x
@@ -169,8 +171,9 @@ class Model(Protocol):
     sequential: ClassVar[bool]  # an agent's logits depend on the actions before it
     valued_by_actions: ClassVar[bool]  # and so does its value
 
-    def encode(self, obs: jax.Array) -> Any:
-        """`[…, N, O]` → features, a tree of `[…, N, …]`."""
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Any:
+        """`[…, N, O]` → features, a tree of `[…, N, …]`. Where `real`, which broadcasts to `obs`,
+        is 0, observations are padding."""
         ...
 
     def decode(self, tokens: jax.Array, features: Any) -> tuple[jax.Array, jax.Array]:
@@ -214,8 +217,8 @@ class Mat(TeamNetwork):
         self.encoder = Encoder(*shape)
         self.decoder = Decoder(self.actions, *shape, self.continuous, self.one_hot)
 
-    def encode(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self.encoder(obs)
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        return self.encoder(obs, real)
 
     def decode(
         self, tokens: jax.Array, features: tuple[jax.Array, jax.Array]

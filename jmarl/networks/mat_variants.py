@@ -62,8 +62,8 @@ class Actor(nn.Module):
     actions: int
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        normed = LayerNorm(name="ln_0").unscaled(x)
+    def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        normed = LayerNorm(name="ln_0").of_inputs(x, real)
         for i in (1, 2):
             x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(normed))
             normed = LayerNorm(name=f"ln_{i}").unscaled(x)
@@ -86,8 +86,8 @@ class Actors(nn.Module):
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions))
 
-    def __call__(self, obs: jax.Array) -> jax.Array:
-        return self.actor(obs)
+    def __call__(self, obs: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        return self.actor(obs, real)
 
 
 class MatDec(Apart):
@@ -99,8 +99,8 @@ class MatDec(Apart):
         self.encoder = Encoder(self.width, self.heads, self.blocks)
         self.decoder = Actors(self.width, self.actions, self.continuous, self.share_actor)
 
-    def encode(self, obs: jax.Array) -> Features:
-        return self.encoder(obs)[0], self.decoder(obs)
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+        return self.encoder(obs, real)[0], self.decoder(obs, real)
 
     def std(self) -> jax.Array:
         return std(self.decoder.log_std)
@@ -115,8 +115,8 @@ class MatEncoder(Apart):
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions))
 
-    def encode(self, obs: jax.Array) -> Features:
-        value, rep = self.encoder(obs)
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+        value, rep = self.encoder(obs, real)
         return value, self.act_head(rep)
 
     def std(self) -> jax.Array:
@@ -136,8 +136,8 @@ class MatDecoder(TeamNetwork):
         self.obs = Embed(self.width)
         self.val_head = Head(self.width, 1)
 
-    def encode(self, obs: jax.Array) -> jax.Array:
-        return self.obs(obs)
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        return self.obs(obs, real)
 
     def decode(self, tokens: jax.Array, features: jax.Array) -> tuple[jax.Array, jax.Array]:
         x = self.decoder.trunk(tokens, features)
@@ -176,8 +176,8 @@ class GruEncoder(nn.Module):
         self.gru = _gru(self.width)
         self.head = Head(self.width, 1)
 
-    def __call__(self, obs: jax.Array) -> Features:
-        rep = _along_agents(self.gru, self.ln(self.obs(obs)))
+    def __call__(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+        rep = _along_agents(self.gru, self.ln(self.obs(obs, real)))
         return self.head(rep)[..., 0], rep
 
 

@@ -27,6 +27,7 @@ from jmarl.networks.actor_critic import Shape
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import one_decision
+from jmarl.rollout import rollout
 from jmarl.sections import PpoConfig
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import (
@@ -161,7 +162,7 @@ def onpolicy_models(kind, recurrent, central=True, layers=1):
     reference.perturb(critic, seed=2)
     shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent, gru_layers=layers)
     critic_input = "all" if central else "own"
-    policy = ActorCriticPolicy(N, OBS, 1, space, shape, critic_input=critic_input)
+    policy = ActorCriticPolicy((OBS,) * N, 1, space, shape, critic_input=critic_input)
     return actor, critic, policy
 
 
@@ -232,29 +233,26 @@ def test_onpolicy_update_with_two_gru_layers(central, x64):
 
 
 def test_two_gru_layers_act_as_they_learn(x64):
-    """Step by step from zero memory, reset where episodes begin, torch's outputs and states; also
-    with a network for each agent."""
-    actor, critic, shared = onpolicy_models("box", True, layers=2)
+    """Step by step from zero memory, reset where episodes begin, torch's outputs and states."""
+    actor, critic, policy = onpolicy_models("box", True, layers=2)
     data = rows("box", layers=2)
     data["state"] = jax.tree.map(np.zeros_like, data["state"])
     batch, given = onpolicy_batch("box", data, True), ours(data, None)
-    one = onpolicy_params(actor, critic, shared)
-    each = jax.tree.map(lambda x: jnp.stack([x] * N), one)
-    for policy, params in ((shared, one), (replace(shared, shared=False), each)):
-        act = jax.jit(partial(policy.act, deterministic=True))
-        memory, means, values = policy.memory(E), [], []
-        for t in range(T):
-            seen = jax.tree.map(lambda x, t=t: x[t], given.perception)
-            noise = one_decision(policy, jax.random.split(jax.random.key(t), E))
-            memory, decision = act(params, noise, memory, seen)
-            means.append(decision.action)
-            values.append(decision.value)
-        features, last = actor.features(batch["obs"], batch["actor_h"], batch["masks"])
-        mean = actor.act.action_out(features).mean
-        value, _ = critic(batch["critic_in"], batch["critic_h"], batch["masks"])
-        agree(jnp.stack(means).reshape(mean.shape), mean.detach().numpy())
-        agree(jnp.stack(values).reshape(value.shape), value.detach().numpy())
-        agree(memory["actor"].reshape(last.shape), last.detach().numpy())
+    params = onpolicy_params(actor, critic, policy)
+    act = jax.jit(partial(policy.act, deterministic=True))
+    memory, means, values = policy.memory(E), [], []
+    for t in range(T):
+        seen = jax.tree.map(lambda x, t=t: x[t], given.perception)
+        noise = one_decision(policy, jax.random.split(jax.random.key(t), E))
+        memory, decision = act(params, noise, memory, seen)
+        means.append(decision.action)
+        values.append(decision.value)
+    features, last = actor.features(batch["obs"], batch["actor_h"], batch["masks"])
+    mean = actor.act.action_out(features).mean
+    value, _ = critic(batch["critic_in"], batch["critic_h"], batch["masks"])
+    agree(jnp.stack(means).reshape(mean.shape), mean.detach().numpy())
+    agree(jnp.stack(values).reshape(value.shape), value.detach().numpy())
+    agree(memory["actor"].reshape(last.shape), last.detach().numpy())
 
 
 def test_a_refusal_names_the_number_of_gru_layers():
@@ -414,7 +412,7 @@ def test_popart_critics_are_read_with_their_statistics(tmp_path, x64):
 def test_checkpoints_of_the_separated_runner(tmp_path, x64):
     """A pair of networks and of statistics for each agent: torch's, agent by agent."""
     policy = ActorCriticPolicy(
-        N, OBS, 1, ACTIONS["discrete"][1], Shape(hidden=(H, H)), shared=False
+        (OBS,), 1, ACTIONS["discrete"][1], Shape(hidden=(H, H)), team_obs_sizes=(OBS,) * N
     )
     nets = []
     for i in range(N):
@@ -427,13 +425,18 @@ def test_checkpoints_of_the_separated_runner(tmp_path, x64):
     data = rows("discrete")
     batch = onpolicy_batch("discrete", data, recurrent=False)
     given = ours(data, None)
-    params = read_onpolicy_separated(tmp_path, policy)
-    now = jax.jit(policy.evaluate)(params, None, given.perception, given.action)
-    for i, (actor, critic) in enumerate(nets):
+    every = read_onpolicy_separated(tmp_path, [policy] * N)
+    evaluate = jax.jit(policy.evaluate)
+    for i, ((actor, critic), params) in enumerate(zip(nets, every, strict=True)):
+        seen, mine = given.perception, slice(i, i + 1)
+        seen = seen._replace(
+            obs=seen.obs[:, :, mine], action_mask=seen.action_mask[:, :, mine], team_obs=seen.obs
+        )
+        now = evaluate(params, None, seen, given.action[:, :, mine])
         own = {name: x.unflatten(1, (E, N))[:, :, i] for name, x in batch.items()}
         log_prob, _, _ = actor.evaluate(own["obs"], None, own["action"], None, own["available"])
-        agree(now.log_prob[:, :, i], log_prob.detach().numpy())
-        agree(now.value[:, :, i, None], critic(own["critic_in"])[0].detach().numpy())
+        agree(now.log_prob[:, :, 0], log_prob.detach().numpy())
+        agree(now.value, critic(own["critic_in"])[0].detach().numpy())
 
     kept, returns, normalised = statistics_after_some_returns(
         torch_core.ValueNorm, dtype=torch.float64
@@ -449,16 +452,72 @@ def test_checkpoints_for_another_number_of_networks_are_refused(tmp_path):
     for i in range(N + 1):
         torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
         torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
-    with pytest.raises(ValueError, match=rf"actor_agent{N}.pt.*has {N} agents"):
-        read_onpolicy_separated(tmp_path, policy)
-    (tmp_path / f"actor_agent{N}.pt").unlink()
     with pytest.raises(ValueError, match=r"choose net.share='none'"):
-        read_onpolicy_separated(tmp_path, policy)
-    with pytest.raises(ValueError, match="read_onpolicy_separated reads"):
-        onpolicy_params(actor, critic, replace(policy, shared=False))
+        read_onpolicy_separated(tmp_path, [policy])
+    apart = replace(policy, obs_sizes=(OBS,), team_obs_sizes=(OBS,) * N)
+    with pytest.raises(ValueError, match=rf"actor_agent{N}.pt.*policies of {N} agents"):
+        read_onpolicy_separated(tmp_path, [apart] * N)
+    (tmp_path / f"actor_agent{N}.pt").unlink()
     (tmp_path / "critic_agent1.pt").unlink()
     with pytest.raises(ValueError, match=r"critic_agent1.pt.*does not exist"):
-        read_onpolicy_separated(tmp_path, replace(policy, shared=False))
+        read_onpolicy_separated(tmp_path, [apart] * N)
+
+
+def test_agents_apart_learn_as_in_the_separated_runner(x64):
+    """The reference's preset for speaker and listener, unlike in what they see and do: a rollout,
+    then five epochs. Every agent has a trainer of its own: networks, statistics, clips."""
+    preset = read_preset(Path("configs/rmappo_reference_simple_speaker_listener.yaml"))
+    preset |= {"num_envs": E, "rollout_length": T}
+    preset["net"] |= {"hidden": [H, H]}
+    preset["ppo"] |= {"epochs": STEPS, "max_grad_norm": 0.05}
+    trainer, hyper = make_trainer(build(preset))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    nets, sizes = [], ((3, 3), (11, 5))  # observations and actions
+    for i, (obs, actions) in enumerate(sizes):
+        options = {"hidden": H, "activation": "relu", "recurrent": True}
+        pair = (
+            reference.Actor(obs, ("discrete", actions), **options).double(),
+            reference.Critic(3 + 11, **options).double(),
+        )
+        nets.append([reference.perturb(net, seed=2 * i + j) for j, net in enumerate(pair)])
+    policies = [group.policy for group in trainer.groups]
+    pairs = list(zip(nets, policies, strict=True))
+    state = state.replace(params=tuple(onpolicy_params(*pair, policy) for pair, policy in pairs))
+
+    @jax.jit
+    def play(state, key):
+        worlds, share, end = jnp.arange(E), trainer.share, trainer.agent_end
+        given = (worlds, T, share, hyper.gamma)
+        return rollout(trainer.env, trainer.groups, state, key, *given, agent_end=end)
+
+    state, _ = play(state, jax.random.key(1))  # memories are not empty any more
+    _, played = play(state, jax.random.key(2))
+    for i, (pair, policy) in enumerate(pairs):
+        last = jnp.zeros((E, 1))
+        norm = ValueNorm.create()
+        batch, _ = jax.jit(trainer._batch)(played[i], last, norm, hyper)
+        learner = Learner(state.params[i], state.opt_state[i], norm)
+        learn = partial(trainer._learn, policy, hyper=hyper, lr=hyper.lr)
+        learner, metrics = jax.jit(learn)(learner, batch, jax.random.key(0))
+        seen = batch.perception
+        joint = jnp.concatenate([p.perception.obs[:, :, 0] for p in played], axis=-1)
+        given = {
+            "obs": seen.obs[:, :, 0], "action": batch.action, "log_prob": batch.log_prob[:, :, 0],
+            "value": batch.value, "return": batch.target, "advantage": batch.advantage,
+            "active": batch.active, "critic_in": joint, "masks": 1 - seen.fresh[..., None],
+            "actor_h": batch.context["actor"][0, :, 0, 0],
+            "critic_h": batch.context["critic"][0, :, 0, 0],
+        }  # fmt: skip
+        given = {name: torch.tensor(np.asarray(x)) for name, x in given.items()}
+        optimisers = [torch.optim.Adam(net.parameters(), lr=7e-4, eps=1e-5) for net in pair]
+        statistics = torch_core.ValueNorm(dtype=torch.float64)
+        for _ in range(STEPS):
+            losses = reference.onpolicy_update(
+                *pair, *optimisers, given, 0.2, 1.0, 0.01, 0.05, 10.0, True, statistics
+            )
+        assert min(losses["actor_grad_norm"], losses["critic_grad_norm"]) > 0.05
+        agree(learner.params, onpolicy_params(*pair, policy))
+        assert metrics["losses/epochs"] == STEPS
 
 
 @pytest.mark.parametrize(("recurrent", "words"), [(True, "rmappo or rippo"), (False, "mappo or")])
@@ -487,7 +546,7 @@ def xuance_models(kind, recurrent, central, normalize=True, critic_head=(H,)):
         recurrent=recurrent, gru_norm=normalize,
     )  # fmt: skip
     policy = ActorCriticPolicy(
-        N, OBS, 1, space, shape, critic_head_hidden=critic_head, agent_id="features",
+        (OBS,) * N, 1, space, shape, critic_head_hidden=critic_head, agent_id="features",
         critic_input="all" if central else "own", log_std=-1.0, start_state="zero",
     )  # fmt: skip
     return actor, critic, policy
@@ -596,7 +655,7 @@ def test_xuance_heads_start_as_torch_starts_them():
     representation itself is orthogonal of gain 1."""
     shape = Shape((128,), (128,), layer_norm=False, input_norm=False, gain=1.0,
                   head_init="torch_default")  # fmt: skip
-    policy = ActorCriticPolicy(N, OBS, 1, Discrete(4), shape, agent_id="features")
+    policy = ActorCriticPolicy((OBS,) * N, 1, Discrete(4), shape, agent_id="features")
     params = jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 40))
     torch.manual_seed(0)
     parts = np.linspace(0, 1, 11)

@@ -1,5 +1,6 @@
 """MAT against torch, with the same weights, observations and recorded actions on both sides."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -13,9 +14,10 @@ import torch_mat
 
 from jmarl.losses import moments
 from jmarl.mat import MatPolicy
+from jmarl.networks.layers import LayerNorm
 from jmarl.normalize import ValueNorm
 from jmarl.objective import Hyper, Objective
-from jmarl.policies import one_decision
+from jmarl.policies import one_decision, real_features
 from jmarl.spaces import Box, Discrete, MultiDiscrete
 from jmarl.torch_import import convert_mat, read_mat
 from jmarl.types import Batch, Evaluation, Perception
@@ -44,8 +46,65 @@ def models(kind, blocks=1, heads=1, variant="mat", agent_order="fixed"):
     torch_mat.perturb(model, seed=1)
     space = Box.uniform(-1, 1, A) if kind == "Continuous" else Discrete(A)
     name, _, unshared = variant.partition(", ")
-    policy = MatPolicy(N, OBS, space, D, heads, blocks, name, not unshared, agent_order)
+    policy = MatPolicy((OBS,) * N, space, D, heads, blocks, name, not unshared, agent_order)
     return model, policy, convert(model, policy)
+
+
+def test_layer_norm_of_padded_inputs(x64):
+    """Each agent's own features as torch normalises them, with gradients; padding becomes 0 and
+    has no gradient."""
+    rng, sizes = np.random.default_rng(0), (3, OBS, 5)
+    x, out = rng.normal(2, 3, (2, B, N, OBS))
+    norm = LayerNorm()
+    params = {"scale": rng.normal(size=OBS), "bias": rng.normal(size=OBS)}
+    params = jax.tree.map(jnp.asarray, params)
+    real = real_features(sizes)
+
+    def ours(params, x):
+        return (norm.apply({"params": params}, x, real, method="of_inputs") * out).sum()
+
+    y = norm.apply({"params": params}, jnp.asarray(x), real, method="of_inputs")
+    of_params, of_x = jax.grad(ours, (0, 1))(params, jnp.asarray(x))
+    total = 0.0
+    scale, bias = (
+        torch.tensor(np.asarray(params[k]), requires_grad=True) for k in ("scale", "bias")
+    )
+    inputs = torch.tensor(x, requires_grad=True)
+    for i, size in enumerate(sizes):
+        own = torch.nn.functional.layer_norm(
+            inputs[:, i, :size], (size,), scale[:size], bias[:size], eps=1e-5
+        )
+        np.testing.assert_allclose(y[:, i, :size], own.detach(), atol=1e-12)
+        np.testing.assert_array_equal(y[:, i, size:], 0.0)
+        total = total + (own * torch.tensor(out)[:, i, :size]).sum()
+    total.backward()
+    np.testing.assert_allclose(of_x, inputs.grad, atol=1e-11)
+    np.testing.assert_allclose(of_params["scale"], scale.grad, atol=1e-10)
+    np.testing.assert_allclose(of_params["bias"], bias.grad, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize("variant", ["mat", "mat_decoder", "mat_dec, unshared"])
+def test_padding_is_inert(variant, order, x64):
+    """Whatever stands in it, and in whatever order agents decide."""
+    if variant == "mat_dec, unshared" and order == "random":
+        pytest.skip("MAT-Dec's agents act at once")
+    _, policy, params = models("Discrete", variant=variant, agent_order=order)
+    policy = replace(policy, obs_sizes=(3, OBS, 5))
+    obs, _, action = data("Discrete")
+    context = None
+    if order == "random":
+        context = jax.vmap(lambda k: jax.random.permutation(k, N))(
+            jax.random.split(jax.random.key(0), B)
+        )
+    evaluate = jax.jit(
+        lambda obs: policy.evaluate(params, context, Perception(obs, None, None), action)
+    )
+    padding = np.arange(OBS) >= np.array(policy.obs_sizes)[:, None]
+    now, junk = evaluate(jnp.asarray(obs)), evaluate(jnp.asarray(np.where(padding, 7.0, obs)))
+    jax.tree.map(np.testing.assert_array_equal, now, junk)
+    moved = evaluate(jnp.asarray(obs).at[:, :, 1].add(1.0))
+    assert (np.asarray(now.value) != np.asarray(moved.value)).all()
 
 
 def convert(model, policy):
@@ -290,7 +349,7 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     heads = (2, 3)
     torch.manual_seed(0)
     model = torch_mat.perturb(torch_mat.MultiAgentTransformer(OBS, A, N, 1, D, 1).double(), seed=1)
-    policy = MatPolicy(N, OBS, MultiDiscrete(heads), D)
+    policy = MatPolicy((OBS,) * N, MultiDiscrete(heads), D)
     params = convert(model, policy)
     rng = np.random.default_rng(2)
     obs, _, _ = data("Discrete")
@@ -489,7 +548,7 @@ def test_checkpoints_that_encode_the_state_are_refused(encode_state):
     log_prob, value, _ = model.evaluate(*given)
     (log_prob.mean() + (value - 1).square().mean()).backward()
     adam.step()
-    policy = MatPolicy(N, OBS, Discrete(A), D)
+    policy = MatPolicy((OBS,) * N, Discrete(A), D)
     if not encode_state:
         convert(model, policy)
         return
