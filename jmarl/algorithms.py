@@ -4,12 +4,13 @@ import optax
 
 import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.choices import Ratio
-from jmarl.config import Config, PpoConfig
+from jmarl.choices import Distribution, Ratio
+from jmarl.config import Config, NetConfig, PpoConfig
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 from jmarl.networks.actor_critic import Shape
+from jmarl.networks.mat import LOG_STD
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import Group, Policy, group_obs_size
 from jmarl.spaces import Box
@@ -29,8 +30,36 @@ def make_groups(config: Config, spec: EnvSpec) -> tuple[Group, ...]:
     return tuple(Group(team.name, team.agents, make(config, spec, team.agents)) for team in teams)
 
 
+def action_distribution(net: NetConfig, spec: EnvSpec) -> Distribution:
+    """Of continuous actions: the chosen one, if the world's bounds allow it."""
+    bounded = net.distribution in ("tanh", "beta")
+    if (bounded or net.squash_mean) and (fault := _bounds_fault(spec)):
+        option = f"net.distribution={net.distribution!r}" if bounded else "net.squash_mean=True"
+        raise ConfigError(
+            f"{option} needs continuous actions with finite bounds, which all agents share, but "
+            f"{fault}."
+        )
+    return net.distribution or "gaussian"
+
+
+def _bounds_fault(spec: EnvSpec) -> str | None:
+    """Why a network cannot choose actions between bounds."""
+    shared = spec.action_space
+    if not isinstance(shared, Box):
+        return f"{spec.name} has discrete actions"
+    for agent, space in zip(spec.agents, spec.action_spaces, strict=True):
+        assert isinstance(space, Box)
+        if not space.bounded:
+            return f"those of {agent} are low={space.low} and high={space.high}"
+        if (space.low, space.high) != (shared.low[: space.size], shared.high[: space.size]):
+            return f"those of {agent} are others than {shared.low} and {shared.high}"
+    return None
+
+
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
+    distribution = action_distribution(net, spec)
+    start = LOG_STD if distribution == "gaussian" else 0.0
     return MatPolicy(
         num_agents=len(agents),
         obs_size=group_obs_size(spec, agents),
@@ -42,6 +71,8 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         share_actor=net.share_actor,
         agent_order=net.agent_order,
         precision=net.precision,
+        distribution=distribution,
+        log_std=start if net.log_std is None else net.log_std,
     )
 
 
@@ -72,8 +103,9 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
         shared=net.share != "none",
         actor_gain=net.actor_gain,
         critic_gain=net.critic_gain,
-        log_std=net.log_std,
+        log_std=net.log_std or 0.0,
         squash_mean=net.squash_mean,
+        distribution=action_distribution(net, spec),
         start_state=net.start_state,
         precision=net.precision,
     )

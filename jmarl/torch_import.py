@@ -119,6 +119,7 @@ def _read(path: str | Path) -> Weights:
 
 def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
     """Reference names and layouts → jmarl's; refused unless names and shapes agree."""
+    _check_distribution(policy)
     _check_sighted(state_dict)
     try:
         return _converted_mat(state_dict, policy)
@@ -171,6 +172,15 @@ def convert_value_norm(state_dict: Weights) -> ValueNorm:
     )
 
 
+def _check_distribution(policy: MatPolicy | ActorCriticPolicy) -> None:
+    """The names and shapes of weights are the same for all distributions, their meaning is not."""
+    if policy.continuous and policy.distribution != "gaussian":
+        raise ConfigError(
+            f"net.distribution={policy.distribution!r} cannot take a reference's weights, which "
+            "belong to a Gaussian: choose 'gaussian'."
+        )
+
+
 def _check_sighted(state_dict: Weights) -> None:
     """With `--encode_state` MAT saves the same names, but its encoder reads the state, which is
     zero, and no observation. Only then do the biases of the state's encoder leave zero."""
@@ -209,6 +219,7 @@ def _options_that_fit(state_dict: Weights, policy: MatPolicy) -> str | None:
 def _converted_onpolicy(
     shapes: Any, actor: Weights, critic: Weights, policy: ActorCriticPolicy
 ) -> Any:
+    _check_distribution(policy)
     _check_memory(actor, policy)
     if not any(name.startswith("v_out.") for name in critic):
         raise ConfigError(

@@ -107,6 +107,11 @@ def test_no_arguments_give_the_defaults():
             ["ppo.advantage_entries='all'", "advantage_norm='batch'", "'minibatch'"],
         ),
         ({"algorithm": "mappo", "net": {"gru_layers": 2}}, ["net.gru_layers=2", "'mappo'"]),
+        ({"net": {"distribution": "normal"}}, ["net.distribution='normal'", "'gaussian'"]),
+        (
+            {"algorithm": "mappo", "net": {"squash_mean": True, "distribution": "beta"}},
+            ["net.squash_mean=True", "net.distribution='beta'", "'gaussian'"],
+        ),
         ({1: 2}, ["keys must be names"]),
         ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
         ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),
