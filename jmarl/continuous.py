@@ -16,12 +16,11 @@ import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln
 
 from jmarl.choices import Distribution
 from jmarl.spaces import Box
 
-ROUNDS = 4  # proposals for each Gamma variate; all miss with a probability of at most 6e-6
+ROUNDS = 3  # proposals for each Gamma variate; all are rejected once in 9,000 times at most
 NODES = 8  # of the quadrature for the entropy of `tanh`
 
 
@@ -150,8 +149,8 @@ class Beta:
         above, below = _peaked(logits, scale)
         both = above + below
         constant = _log_beta(1 + above, 1 + below) + self.space.log_width(logits)
-        expected = above * digamma(1 + above) + below * digamma(1 + below)
-        return constant - expected + both * digamma(2 + both)
+        expected = above * _digamma(1 + above) + below * _digamma(1 + below)
+        return constant - expected + both * _digamma(2 + both)
 
 
 def _peaked(logits: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -162,7 +161,33 @@ def _peaked(logits: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _log_beta(alpha: jax.Array, beta: jax.Array) -> jax.Array:
     """log B(α, β). (jax's own betaln approximates it to only 1e-6 where α or β is above 8.)"""
-    return gammaln(alpha) + gammaln(beta) - gammaln(alpha + beta)
+    return _log_gamma(alpha) + _log_gamma(beta) - _log_gamma(alpha + beta)
+
+
+# Stirling's series at w = z + 6, where Γ(w) = Γ(z)·z(z+1)…(z+5): to 1e-12 for z ≥ 1. It vectorises,
+# and so do its derivatives; with jax's own functions a gradient takes three times as long.
+
+
+def _log_gamma(z: jax.Array) -> jax.Array:
+    w, q = z + 6, z * (z + 5)  # the product is q·(q + 4)·(q + 6)
+    series = _polynomial(1 / w**2, 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+    stirling = (w - 0.5) * jnp.log(w) - w + np.log(2 * np.pi) / 2 + series / w
+    return stirling - jnp.log(q * (q + 4) * (q + 6))
+
+
+def _digamma(z: jax.Array) -> jax.Array:
+    w, q = z + 6, z * (z + 5)
+    y = 1 / w**2
+    series = _polynomial(y, 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
+    steps = (2 * z + 5) * (1 / q + 1 / (q + 4) + 1 / (q + 6))
+    return jnp.log(w) - 0.5 / w - y * series - steps
+
+
+def _polynomial(y: jax.Array, *coefficients: float) -> jax.Array:
+    total = jnp.zeros_like(y)
+    for coefficient in reversed(coefficients):
+        total = total * y + coefficient
+    return total
 
 
 def _gamma(alpha: jax.Array, proposals: list[tuple[jax.Array, jax.Array]]) -> jax.Array:
