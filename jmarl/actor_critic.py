@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jmarl.choices import AgentId, CriticInput, Precision, StartState
+from jmarl.choices import AgentId, CriticInput, Distribution, Precision, StartState
 from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.actor_critic import Net, Shape
 from jmarl.networks.layers import apply
@@ -32,7 +32,8 @@ class ActorCriticPolicy:
     actor_gain: float = 0.01
     critic_gain: float = 1.0
     log_std: float = 0.0
-    squash_mean: bool = False  # Gaussian means through a sigmoid, for actions in [0, 1]
+    squash_mean: bool = False  # Gaussian means within the bounds, by a sigmoid
+    distribution: Distribution = "gaussian"  # of continuous actions
     start_state: StartState = "stored"  # of sequences that are learned from
     precision: Precision = "float32"
 
@@ -46,7 +47,7 @@ class ActorCriticPolicy:
 
     @property
     def actions(self) -> Actions:
-        return make_actions(self.space)
+        return make_actions(self.space, self.distribution)
 
     @property
     def actor(self) -> Net:
@@ -91,14 +92,14 @@ class ActorCriticPolicy:
         }
         return {part: jnp.zeros((num_envs, *size), float_dtype()) for part, size in sizes.items()}
 
-    def draw_noise(self, key: jax.Array, steps: int) -> jax.Array:
+    def draw_noise(self, key: jax.Array, steps: int) -> Any:
         shape = (steps, self.num_agents, self.space.size)
         return self.actions.noise(key, shape, float_dtype())
 
     def act(
         self,
         params: Any,
-        noise: jax.Array,
+        noise: Any,
         memory: dict[str, jax.Array],
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -212,7 +213,9 @@ class ActorCriticPolicy:
         return jnp.broadcast_to(value[..., 0], (*value.shape[:-2], self.num_agents))
 
     def _squashed(self, logits: jax.Array) -> jax.Array:
-        return jax.nn.sigmoid(logits) if self.continuous and self.squash_mean else logits
+        if isinstance(self.space, Box) and self.squash_mean:
+            return self.space.from_unit(jax.nn.sigmoid(logits))
+        return logits
 
     def _scale(self, params: Any) -> jax.Array:
         """[A]"""

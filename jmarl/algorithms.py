@@ -4,12 +4,13 @@ import optax
 
 import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.choices import CriticInput, Ratio
-from jmarl.config import Config, PpoConfig
+from jmarl.choices import CriticInput, Distribution, Ratio
+from jmarl.config import Config, NetConfig, PpoConfig
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
 from jmarl.networks.actor_critic import Shape
+from jmarl.networks.mat import LOG_STD
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import Group, Policy, group_obs_sizes, group_space
 from jmarl.spaces import Box
@@ -46,8 +47,37 @@ def critic_input(config: Config) -> CriticInput:
     return config.net.critic_input or ("all" if central else "own")
 
 
+def action_distribution(net: NetConfig, spec: EnvSpec, agents: tuple[int, ...]) -> Distribution:
+    """Of continuous actions: the chosen one, if the world's bounds allow it."""
+    bounded = net.distribution in ("tanh", "beta")
+    if (bounded or net.squash_mean) and (fault := _bounds_fault(spec, agents)):
+        option = f"net.distribution={net.distribution!r}" if bounded else "net.squash_mean=True"
+        raise ConfigError(
+            f"{option} needs continuous actions with finite bounds, which all agents of a network "
+            f"share, but {fault}."
+        )
+    return net.distribution or "gaussian"
+
+
+def _bounds_fault(spec: EnvSpec, agents: tuple[int, ...]) -> str | None:
+    """Why one network for these agents cannot choose actions between bounds."""
+    shared = group_space(spec, agents)
+    if not isinstance(shared, Box):
+        return f"{spec.name} has discrete actions"
+    for i in agents:
+        agent, space = spec.agents[i], spec.action_spaces[i]
+        assert isinstance(space, Box)
+        if not space.bounded:
+            return f"those of {agent} are low={space.low} and high={space.high}"
+        if (space.low, space.high) != (shared.low[: space.size], shared.high[: space.size]):
+            return f"those of {agent} are others than {shared.low} and {shared.high}"
+    return None
+
+
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
+    distribution = action_distribution(net, spec, agents)
+    start = LOG_STD if distribution == "gaussian" else 0.0
     return MatPolicy(
         obs_sizes=group_obs_sizes(spec, agents),
         space=group_space(spec, agents),
@@ -58,6 +88,8 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         share_actor=net.share_actor,
         agent_order=net.agent_order,
         precision=net.precision,
+        distribution=distribution,
+        log_std=start if net.log_std is None else net.log_std,
     )
 
 
@@ -89,8 +121,9 @@ def make_actor_critic(
         agent_id=net.agent_id,
         actor_gain=net.actor_gain,
         critic_gain=net.critic_gain,
-        log_std=net.log_std,
+        log_std=net.log_std or 0.0,
         squash_mean=net.squash_mean,
+        distribution=action_distribution(net, spec, agents),
         start_state=net.start_state,
         precision=net.precision,
     )

@@ -152,6 +152,12 @@ class Config(Section):
                 f"net.agent_id={self.net.agent_id!r} cannot go with net.share='none': an agent "
                 "with networks of its own needs no id; choose 'none'."
             )
+        if self.net.squash_mean and self.net.distribution in ("tanh", "beta"):
+            raise ConfigError(
+                f"net.squash_mean=True cannot go with net.distribution="
+                f"{self.net.distribution!r}, which keeps within the bounds by itself: choose "
+                "'gaussian'."
+            )
         if self.transformer and self.net.share == "none":
             raise ConfigError(
                 f"net.share='none' cannot go with algorithm={self.algorithm!r}, which is one "
@@ -219,6 +225,7 @@ OWN_DEFAULTS: dict[str, dict[str, Any]] = {
             "input_norm": False,
             "layer_norm": False,
             "gain": 2**0.5,
+            "distribution": "gaussian",
         },
         "ppo": {
             "lr": 3e-4,

@@ -1,4 +1,4 @@
-"""What a policy's last layer means: categorical choices, or Gaussians on distrax.
+"""What a policy's last layer means: categorical choices, or continuous actions.
 
 Log-probabilities and entropies keep one entry per component, `[…, K]`: per head of a discrete
 choice, per dimension of a continuous one. Whether the PPO ratio is taken per component or of
@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jmarl.choices import Distribution
+from jmarl.continuous import Continuous, make_continuous
 from jmarl.folds import greatest, total
 from jmarl.spaces import Box, Space
 
@@ -24,11 +25,11 @@ MASKED = -1e10  # not -inf: an impossible choice must not make the entropy's gra
 class Actions(NamedTuple):
     """How to draw, score and encode the actions of one space.
 
-    `logits` `[…, A]` are means for a Box, `scale` its standard deviation (unused otherwise),
-    `mask` `[…, A]` what is legal; None: everything is."""
+    `logits` `[…, A]` and `scale` are a continuous distribution's two parameters (`scale` is unused
+    otherwise), `mask` `[…, A]` what is legal; None: everything is."""
 
     components: int  # K
-    noise: Callable[..., jax.Array]  # (key, shape of logits, dtype) → all the chance there is
+    noise: Callable[..., Any]  # (key, shape of logits, dtype) → all random numbers of a sample
     sample: Callable[..., jax.Array]  # (noise, logits, scale, mask) → action
     mode: Callable[..., jax.Array]  # (logits, scale, mask) → action
     log_prob: Callable[..., jax.Array]  # (logits, scale, mask, action) → […, K]
@@ -38,7 +39,7 @@ class Actions(NamedTuple):
 
 def choose(
     actions: Actions,
-    noise: jax.Array,
+    noise: Any,
     logits: jax.Array,
     scale: jax.Array,
     mask: jax.Array | None,
@@ -55,18 +56,15 @@ def choose(
     return action, actions.log_prob(logits, scale, mask, action)
 
 
-def make_actions(space: Space) -> Actions:
-    return _gaussian(space) if isinstance(space, Box) else _categorical(space.heads, space.shape)
+def make_actions(space: Space, distribution: Distribution = "gaussian") -> Actions:
+    """`distribution` is of continuous actions."""
+    if isinstance(space, Box):
+        return _continuous(make_continuous(space, distribution), space.size)
+    return _categorical(space.heads, space.shape)
 
 
-def _gaussian(space: Box) -> Actions:
-    """Independent Gaussians; the padding's entries count for nothing."""
-
-    def normal(logits: jax.Array, scale: jax.Array) -> Any:
-        leading = (1,) * (logits.ndim - scale.ndim)
-        return distrax.Normal(
-            logits, jnp.broadcast_to(scale.reshape(leading + scale.shape), logits.shape)
-        )
+def _continuous(drawn_from: Continuous, size: int) -> Actions:
+    """One component a dimension; the padding's entries count for nothing."""
 
     def counted(x: jax.Array, mask: jax.Array | None) -> jax.Array:
         return x if mask is None else x * mask
@@ -74,21 +72,21 @@ def _gaussian(space: Box) -> Actions:
     def log_prob(
         logits: jax.Array, scale: jax.Array, mask: jax.Array | None, action: jax.Array
     ) -> jax.Array:
-        return counted(normal(logits, scale).log_prob(action), mask)
+        return counted(drawn_from.log_prob(logits, scale, action), mask)
 
     def evaluate(
         logits: jax.Array, scale: jax.Array, mask: jax.Array | None, action: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        entropy = counted(normal(logits, scale).entropy(), mask)
+        entropy = counted(drawn_from.entropy(logits, scale), mask)
         return log_prob(logits, scale, mask, action), entropy
 
     return Actions(
-        components=space.size,
-        noise=jax.random.normal,
+        components=size,
+        noise=drawn_from.noise,
         sample=lambda noise, logits, scale, mask: counted(
-            logits + normal(logits, scale).scale * noise, mask
+            drawn_from.sample(noise, logits, scale), mask
         ),
-        mode=lambda logits, scale, mask: counted(logits, mask),
+        mode=lambda logits, scale, mask: counted(drawn_from.mode(logits), mask),
         log_prob=log_prob,
         evaluate=evaluate,
         encode=lambda action: action,

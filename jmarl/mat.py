@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jmarl.agent_order import Order, draw, to_agents, to_agents_smoothly, to_turns
-from jmarl.choices import AgentOrder, Precision, Transformer
+from jmarl.choices import AgentOrder, Distribution, Precision, Transformer
 from jmarl.distributions import Actions, choose, make_actions
 from jmarl.networks.layers import apply
-from jmarl.networks.mat import Mat, Model
+from jmarl.networks.mat import LOG_STD, Mat, Model, std
 from jmarl.networks.mat_variants import VARIANTS, MatDec
 from jmarl.networks.precision import narrow
 from jmarl.policies import one_decision, real_features
@@ -32,6 +32,8 @@ class MatPolicy:
     share_actor: bool = True  # of mat_dec
     agent_order: AgentOrder = "fixed"
     precision: Precision = "float32"
+    distribution: Distribution = "gaussian"  # of continuous actions
+    log_std: float = LOG_STD  # of their noise at the start
 
     @property
     def num_agents(self) -> int:
@@ -43,12 +45,12 @@ class MatPolicy:
 
     @property
     def actions(self) -> Actions:
-        return make_actions(self.space)
+        return make_actions(self.space, self.distribution)
 
     @property
     def model(self) -> Any:
         sizes = (self.space.size, self.n_embd, self.n_head, self.n_block)
-        shape = (*sizes, self.continuous, isinstance(self.space, Discrete))
+        shape = (*sizes, self.continuous, isinstance(self.space, Discrete), self.log_std)
         if self.variant == "mat_dec":
             return MatDec(*shape, share_actor=self.share_actor)
         return {"mat": Mat, **VARIANTS}[self.variant](*shape)
@@ -74,7 +76,7 @@ class MatPolicy:
         del num_envs
         return ()
 
-    def draw_noise(self, key: jax.Array, steps: int) -> tuple[Order, jax.Array]:
+    def draw_noise(self, key: jax.Array, steps: int) -> tuple[Order, Any]:
         """The order of turns, and what each agent's choice is drawn with."""
         order_key, act_key = jax.random.split(key)
         order = None
@@ -86,7 +88,7 @@ class MatPolicy:
     def act(
         self,
         params: Any,
-        noise: tuple[Order, jax.Array],
+        noise: tuple[Order, Any],
         memory: tuple[()],
         seen: Perception,
         deterministic: bool | jax.Array = False,
@@ -102,7 +104,7 @@ class MatPolicy:
     def _in_turn(
         self,
         params: Any,
-        noise: jax.Array,
+        noise: Any,
         features: Any,
         seen: Perception,
         deterministic: bool | jax.Array,
@@ -127,7 +129,7 @@ class MatPolicy:
     def _at_once(
         self,
         params: Any,
-        noise: jax.Array,
+        noise: Any,
         features: Any,
         seen: Perception,
         deterministic: bool | jax.Array,
@@ -172,7 +174,11 @@ class MatPolicy:
         return self.space.size + (not self.continuous)
 
     def scale(self, params: Any) -> jax.Array:
-        return apply(self.model, params, method="std") if self.continuous else jnp.ones(())
+        """[A]. The reference's σ is of its Gaussian; others have exp(log_std), as MAPPO has."""
+        if not self.continuous:
+            return jnp.ones(())
+        log_std = apply(self.model, params, method="noise")
+        return std(log_std) if self.distribution == "gaussian" else jnp.exp(log_std)
 
     def start_token(self, obs: jax.Array) -> jax.Array:
         """[…, token]: what the first agent is told of those before it."""

@@ -89,5 +89,5 @@ def _padded(policy: TrainedPolicy, view: Mapping[str, np.ndarray]) -> np.ndarray
 def _own(policy: TrainedPolicy, i: int, action: np.ndarray) -> Any:
     space = policy.spec.action_spaces[i]
     if isinstance(space, Box):
-        return np.clip(action[: space.size], space.low, space.high).astype(np.float32)
+        return action[: space.size].astype(np.float32)
     return int(action)

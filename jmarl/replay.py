@@ -200,7 +200,7 @@ def moves(env: Mpe, action: jax.Array) -> jax.Array:
     assert env.actions is not None
     cast, steps = env.scenario.cast, action.shape[:2]
     sign = 1 if env.dialect == "mpe2" else -1
-    rows = action.reshape(-1, *action.shape[2:])
+    rows = env.spec.clip(action.reshape(-1, *action.shape[2:]))
     control, _ = decode(cast, env.actions, rows, direction=sign)
     strength = np.array([agent.accel for agent in cast.agents])
     return jnp.moveaxis(control / strength[:, None, None], -1, 0).reshape(*steps, -1, 2)

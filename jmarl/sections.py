@@ -13,6 +13,7 @@ from jmarl.choices import (
     AgentOrder,
     Components,
     CriticInput,
+    Distribution,
     HeadInit,
     Optimiser,
     Precision,
@@ -96,9 +97,18 @@ class NetConfig(Section):
     critic_input: CriticInput | None = Field(
         default=None, description="what critics see; None: mappo all observations, ippo its own"
     )
-    log_std: float = Field(default=0.0, description="mappo, ippo: log σ at the start")
+    distribution: Distribution | None = Field(
+        default=None,
+        description="of continuous actions; gaussian: without bounds, the world clips; tanh: a "
+        "Gaussian squashed into the bounds; beta: a Beta between the bounds; None: gaussian",
+    )
+    log_std: float | None = Field(
+        default=None,
+        description="log σ of continuous actions at the start (mat's gaussian: "
+        "σ = sigmoid(log_std)/2; beta: its concentration is 1/σ²); None: 0, mat's gaussian 1",
+    )
     squash_mean: bool = Field(
-        default=False, description="mappo, ippo: sigmoid of Gaussian means, for actions in [0, 1]"
+        default=False, description="mappo, ippo: sigmoid of Gaussian means, between the bounds"
     )
     start_state: StartState = Field(
         default="stored", description="rmappo, rippo: memory at the start of learned sequences"

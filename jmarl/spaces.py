@@ -81,11 +81,34 @@ class Box:
     def shape(self) -> tuple[int, ...]:
         return (self.size,)
 
+    @property
+    def bounded(self) -> bool:
+        """Every dimension has room between two finite bounds, also in float32."""
+        bounds, largest = np.array([self.low, self.high]), np.finfo(np.float32).max
+        return bool((np.abs(bounds) < largest / 2).all() and (bounds[0] < bounds[1]).all())
+
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Uniform within the bounds, which must be finite."""
-        bounds = (1,) * len(shape) + (-1,)
-        low, high = np.array(self.low).reshape(bounds), np.array(self.high).reshape(bounds)
-        return jax.random.uniform(key, (*shape, self.size)) * (high - low) + low
+        """Uniform within the bounds, which must be finite, as they must be below."""
+        return self.from_unit(jax.random.uniform(key, (*shape, self.size)))
+
+    def from_unit(self, x: jax.Array) -> jax.Array:
+        """`[…, D]` in [0, 1] → low + (high - low)·x."""
+        return x * self._width(x) + _along_last(self.low, x)
+
+    def to_unit(self, action: jax.Array) -> jax.Array:
+        """The inverse."""
+        return (action - _along_last(self.low, action)) / self._width(action)
+
+    def log_width(self, like: jax.Array) -> np.ndarray:
+        """log(high - low), with as many axes as `like`."""
+        return np.log(self._width(like))
+
+    def _width(self, like: jax.Array) -> np.ndarray:
+        return _along_last(np.subtract(self.high, self.low), like)
+
+
+def _along_last(bound: Sequence[float] | np.ndarray, like: jax.Array) -> np.ndarray:
+    return np.asarray(bound, like.dtype).reshape((1,) * (like.ndim - 1) + (-1,))
 
 
 Space = Discrete | MultiDiscrete | Box

@@ -125,6 +125,7 @@ def _read(path: str | Path) -> Weights:
 
 def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
     """Reference names and layouts → jmarl's; refused unless names and shapes agree."""
+    _check_distribution(policy)
     _check_sighted(state_dict)
     try:
         return _converted_mat(state_dict, policy)
@@ -138,13 +139,14 @@ def convert_mat(state_dict: Weights, policy: MatPolicy) -> Any:
 
 def convert_onpolicy(actor: Weights, critic: Weights, policy: ActorCriticPolicy) -> Any:
     """Likewise for on-policy's two networks."""
-    shapes = jax.eval_shape(policy.init, jax.random.key(0))
+    _check_distribution(policy)
     _check_memory(actor, policy)
     if not any(name.startswith("v_out.") for name in critic):
         raise ConfigError(
             "the critic's checkpoint has no output layer v_out, which on-policy's PopArt does not "
             "save when it runs on a GPU: its values cannot be restored."
         )
+    shapes = jax.eval_shape(policy.init, jax.random.key(0))
     return {
         "actor": _filled(shapes["actor"], _one_output(actor), ACTOR_NAMES),
         "critic": _filled(shapes["critic"], critic, CRITIC_NAMES),
@@ -163,6 +165,15 @@ def convert_value_norm(state_dict: Weights) -> ValueNorm:
         "the checkpoint has no statistics of returns: neither running_mean, as vnrom_agent0.pt "
         "has, nor v_out.mean, as a PopArt critic has."
     )
+
+
+def _check_distribution(policy: MatPolicy | ActorCriticPolicy) -> None:
+    """The names and shapes of weights are the same for all distributions, their meaning is not."""
+    if policy.continuous and policy.distribution != "gaussian":
+        raise ConfigError(
+            f"net.distribution={policy.distribution!r} cannot take a reference's weights, which "
+            "belong to a Gaussian: choose 'gaussian'."
+        )
 
 
 def _check_sighted(state_dict: Weights) -> None:

@@ -59,6 +59,8 @@ CASES = [
     ("continuous", True, {"critic_input": "state"}),
     ("continuous", False, {"critic_input": "all_and_state", "squash_mean": True}),
     ("factored", False, {"obs_sizes": (2, 4, 3), "agent_id": "obs"}),
+    ("continuous", False, {"distribution": "tanh"}),
+    ("continuous", True, {"distribution": "beta"}),
 ]
 
 
@@ -82,6 +84,24 @@ def test_playing_and_evaluating_agree(space, recurrent, options):
         assert set(played.context) == {"actor", "critic"}
     else:
         assert played.context is None
+
+
+def test_squashed_means_lie_between_the_bounds():
+    space = Box((-2.0, 0.0), (2.0, 0.5))
+    policy = ActorCriticPolicy((OBS,) * N, S, space, Shape(hidden=(8,)), squash_mean=True)
+    seen = jax.tree.map(lambda x: x[0], views("continuous"))
+    params = jax.tree.map(lambda x: 3 * x, jax.jit(policy.init)(jax.random.key(0)))
+    params["actor"]["out"]["kernel"] *= 100
+
+    def act(params, seen):
+        noise = one_decision(policy, jax.random.split(jax.random.key(1), E))
+        return policy.act(params, noise, {}, seen, True)[1].action
+
+    mean = np.asarray(jax.jit(act)(params, seen)).reshape(-1, 2)
+    raw = policy.actor.apply({"params": params["actor"]}, seen.obs, None, None, None)[0]
+    unit = 1 / (1 + np.exp(-np.asarray(raw))).reshape(-1, 2)
+    np.testing.assert_allclose(mean, [-2.0, 0.0] + np.array([4.0, 0.5]) * unit, atol=1e-5)
+    assert np.ptp(mean, axis=0)[0] > 1
 
 
 def test_memory_matters_and_ends_with_the_episode():

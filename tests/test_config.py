@@ -3,18 +3,23 @@
 import contextlib
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jmarl
 from jmarl import run_dir
 from jmarl.algorithms import make_env, make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
+from jmarl.spaces import Box
 from jmarl.train import parse
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
@@ -108,6 +113,11 @@ def test_no_arguments_give_the_defaults():
             ["ppo.advantage_entries='all'", "advantage_norm='batch'", "'minibatch'"],
         ),
         ({"algorithm": "mappo", "net": {"gru_layers": 2}}, ["net.gru_layers=2", "'mappo'"]),
+        ({"net": {"distribution": "normal"}}, ["net.distribution='normal'", "'gaussian'"]),
+        (
+            {"algorithm": "mappo", "net": {"squash_mean": True, "distribution": "beta"}},
+            ["net.squash_mean=True", "net.distribution='beta'", "'gaussian'"],
+        ),
         ({1: 2}, ["keys must be names"]),
         ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
         ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),
@@ -179,6 +189,45 @@ def test_an_algorithm_brings_its_own_defaults_under_what_is_given():
     assert (config.ppo.target_kl, config.net.activation) == (0.02, "tanh")
     assert build({}).ppo.target_kl == 0
     assert config.updates_between_evaluations == config.num_updates // 150
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"env": "mpe/simple_spread"}, "mpe/simple_spread has discrete actions"),
+        ({"env": "unbounded/x"}, r"those of agent_0 are low=\(-inf,\) and high=\(1.0,\)"),
+        ({"env": "unlike/x"}, r"those of agent_1 are others than \(0.0, 0.0\) and \(1.0, 1.0\)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("option", "algorithm", "net"),
+    [
+        ("net.distribution='tanh'", "mat", {"distribution": "tanh"}),
+        ("net.distribution='beta'", "mappo", {"distribution": "beta"}),
+        ("net.squash_mean=True", "mappo", {"squash_mean": True}),
+    ],
+)
+def test_bounds_are_needed_for_actions_between_them(
+    values, words, option, algorithm, net, monkeypatch
+):
+    spaces = {
+        "unbounded/x": (Box((-np.inf,), (1.0,)),) * 2,
+        "unlike/x": (Box.uniform(0, 1, 2), Box.uniform(-1, 1, 2)),
+    }
+    if values["env"] in spaces:
+        spec = replace(jmarl.make("probe/coordination").spec, action_spaces=spaces[values["env"]])
+        monkeypatch.setattr("jmarl.algorithms.make_env", lambda config: SimpleNamespace(spec=spec))
+    with pytest.raises(ConfigError, match=rf"{option} needs .* finite bounds.*{words}"):
+        make_trainer(build(values | {"algorithm": algorithm, "net": net}))
+
+
+@pytest.mark.parametrize("actions", ["discrete", "continuous"])
+def test_a_gaussian_is_drawn_from_wherever_there_are_no_choices(actions):
+    """A preset that names it fits both."""
+    chosen = {"actions": actions, "net": {"distribution": "gaussian", "log_std": -1.0}}
+    trainer, _ = make_trainer(build(chosen))
+    policy = trainer.groups[0].policy
+    assert (policy.distribution, policy.log_std) == ("gaussian", -1.0)
 
 
 def test_ppo_is_refused_where_several_play():

@@ -51,6 +51,17 @@ def test_a_policy_trained_here_scores_the_same_in_mpe2(scenario, actions):
             assert ours.mean() - early.mean() > 5 * error
 
 
+def test_mpe2_itself_takes_fifty_for_its_bound():
+    """So that what a policy chose is handed to it as it is."""
+    wild, tame = make_worlds("mpe/simple", {}, continuous=True, count=2)
+    for world in (wild, tame):
+        world.reset(seed=0)
+    (name,) = wild.agents
+    beyond, at = (np.float32([0, a, b, 0, 0]) for a, b in ((-50, 50), (0, 1)))
+    views = [world.step({name: action})[0] for world, action in ((wild, beyond), (tame, at))]
+    np.testing.assert_array_equal(*(view[name] for view in views))
+
+
 @pytest.mark.parametrize(
     ("env", "options", "words"),
     [

@@ -144,19 +144,24 @@ def played(low, high, params, key, worlds=64):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "actions"),
+    ("algorithm", "actions", "distribution"),
     [
-        ("mat", "discrete"),
-        ("mat_decoder", "continuous"),
-        ("rippo", "multidiscrete"),
+        ("mat", "discrete", None),
+        ("mat_decoder", "continuous", "gaussian"),
+        ("rippo", "multidiscrete", None),
+        ("mat", "continuous", "tanh"),
+        ("rippo", "continuous", "beta"),
     ],
 )
-def test_decisions_are_nearly_those_of_float32(algorithm, actions):
+def test_decisions_are_nearly_those_of_float32(algorithm, actions, distribution):
     """Logits and values are of order 1 and pass some ten roundings, each of 2⁻⁸ of them at most
     and of either sign: ten such bound every log-probability, entropy and value, two their mean. A
     Gaussian's log-probability multiplies the mean's error by |a - μ|/σ², up to 10 where σ < ½.
     What is evaluated again takes the same roundings, but for the order of sums."""
-    low, high = (made(algorithm, p, actions)[0].groups[0].policy for p in ("bfloat16", "float32"))
+    low, high = (
+        made(algorithm, precision, actions, distribution=distribution)[0].groups[0].policy
+        for precision in ("bfloat16", "float32")
+    )
     play = jax.jit(partial(played, low, high))
     decision, memory, given, exact = play(random_parameters(low), jax.random.key(0))
     assert np.std(exact.log_prob) > 0.3

@@ -62,6 +62,28 @@ def test_multidiscrete_samples_stay_within_each_head():
     assert set(drawn[..., 1].ravel()) == {0, 1}
 
 
+def test_boxes_scale_from_the_unit_interval_and_back():
+    box = Box((-2.0, 0.0), (2.0, 0.5))
+    x = np.float32([[0.0, 0.0], [0.25, 0.5], [1.0, 1.0]])
+    action = np.float32([[-2, 0], [-1, 0.25], [2, 0.5]])
+    np.testing.assert_allclose(box.from_unit(x), action)
+    np.testing.assert_allclose(box.to_unit(action), x)
+    np.testing.assert_allclose(box.log_width(x), [np.log([4, 0.5])], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounded"),
+    [
+        ((-1.0, 0.0), (1.0, 2.0), True),
+        ((-1.0, -np.inf), (1.0, 2.0), False),
+        ((-3.4e38,), (3.4e38,), False),  # float32's own limits, as some libraries write none
+        ((0.0, 1.0), (1.0, 1.0), False),
+    ],
+)
+def test_a_bounded_box_has_finite_bounds_in_every_dimension(low, high, bounded):
+    assert Box(low, high).bounded == bounded
+
+
 def test_box_samples_fill_the_bounds():
     drawn = np.asarray(Box((-2.0, 0.0), (2.0, 1.0)).sample(jax.random.key(0), (4000,)))
     assert drawn.shape == (4000, 2)

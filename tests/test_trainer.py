@@ -128,6 +128,21 @@ def test_every_algorithm_trains_for_real(algorithm):
     assert {row.metric for row in rows} == {"ratio_error", "seconds"}
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("algorithm", "distribution"), [("mat", "beta"), ("mappo", "tanh")])
+def test_actions_between_bounds_train(algorithm, distribution, precision):
+    """Unlike agents, padded. The ratio is 1 before anything is learned."""
+    net = {"distribution": distribution, "precision": precision, "n_embd": 8, "hidden": [8]}
+    chosen = {"algorithm": algorithm, "net": net, "ppo": {"epochs": 1, "num_minibatches": 1}}
+    world = {"env": "mpe/simple_speaker_listener", "actions": "continuous"}
+    trainer, hyper = make_trainer(build(TINY | world | chosen))
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    after, metrics = jax.jit(trainer.step)(state, hyper)
+    assert metrics["losses/approx_kl"] < (1e-9 if precision == "float32" else 1e-5)
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert not equal(after.params[0], state.params[0])
+
+
 def test_unlike_agents_in_two_teams_train():
     """Factored actions, hidden agents, padded observations."""
     few = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 0, "num_forests": 1}

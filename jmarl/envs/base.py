@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jmarl import spaces
 from jmarl.errors import ConfigError, unknown
-from jmarl.spaces import Space
+from jmarl.spaces import Box, Space
 from jmarl.types import TimeStep
 
 
@@ -63,6 +64,23 @@ class EnvSpec:
     def action_mask(self) -> np.ndarray:
         """[N, A] bool: True where an action entry is the agent's own, False on padding."""
         return np.stack([spaces.mask(space, self.action_space) for space in self.action_spaces])
+
+    @cached_property
+    def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest values `[N, D]` of continuous actions; padding must be 0."""
+        own = [space for space in self.action_spaces if isinstance(space, Box)]
+        low, high = np.zeros((2, len(own), self.action_space.size))
+        for i, space in enumerate(own):
+            low[i, : space.size], high[i, : space.size] = space.low, space.high
+        return low, high
+
+    def clip(self, action: jax.Array) -> jax.Array:
+        """Continuous actions `[E, N, D]` within each agent's bounds; others as they are. Worlds
+        call this before anything else, so that all treat an action out of bounds alike."""
+        if not isinstance(self.action_space, Box):
+            return action
+        low, high = (side.astype(action.dtype)[None] for side in self.action_bounds)
+        return jnp.clip(action, low, high)
 
     @property
     def always_legal(self) -> bool:

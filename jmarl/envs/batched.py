@@ -64,7 +64,7 @@ class Batched:
         derived = jax.vmap(jax.random.fold_in, (0, None))
         keys = keys_per_world(key, num_envs)
         step_keys = derived(keys, 0)
-        state, outcome = jax.vmap(self.world.step)(step_keys, state, action)
+        state, outcome = jax.vmap(self.world.step)(step_keys, state, self.spec.clip(action))
         terminated = _as_wide_as(outcome.terminated, outcome.reward)
         outcome = outcome._replace(terminated=jnp.broadcast_to(terminated, outcome.reward.shape))
         ended = outcome.truncated | outcome.terminated.all(-1)

@@ -64,7 +64,7 @@ class BraxWorld:
         self, key: jax.Array, state: TimedState, action: jax.Array
     ) -> tuple[TimedState, Outcome]:
         del key  # these worlds carry their own
-        world = self.env.step(state.world, jnp.clip(action[0], -1.0, 1.0))
+        world = self.env.step(state.world, action[0])
         state = TimedState(world, state.step + 1)
         terminated = jnp.asarray(world.done, bool)
         truncated = (state.step >= self.episode_length) & ~terminated

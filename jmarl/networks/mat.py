@@ -25,6 +25,8 @@ from jmarl.networks.layers import (
 )
 from jmarl.networks.precision import wide
 
+LOG_STD = 1.0  # the reference's, at the start
+
 
 class EncodeBlock(nn.Module):
     width: int
@@ -101,6 +103,7 @@ class Decoder(nn.Module):
     blocks: int
     continuous: bool
     one_hot: bool = False  # tokens are, so they are rows of a table
+    start_log_std: float = LOG_STD
 
     def setup(self) -> None:
         self.embed = action_embedding(self.width, self.continuous)
@@ -108,7 +111,7 @@ class Decoder(nn.Module):
         self.block = [DecodeBlock(self.width, self.heads) for _ in range(self.blocks)]
         self.head = Head(self.width, self.actions)
         if self.continuous:
-            self.log_std = self.param("log_std", *log_std_init(self.actions))
+            self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
     def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         return self.head(self.trunk(tokens, rep))
@@ -151,12 +154,12 @@ class Decoder(nn.Module):
         return self.ln(gelu(self.embed(tokens)))
 
 
-def log_std_init(actions: int) -> tuple[Any, tuple[int]]:
-    return nn.initializers.ones, (actions,)
+def log_std_init(actions: int, start: float) -> tuple[Any, tuple[int]]:
+    return nn.initializers.constant(start), (actions,)
 
 
 def std(log_std: jax.Array) -> jax.Array:
-    """σ = sigmoid(log_std)/2: 0.366 at the start, never above ½."""
+    """The reference's σ = sigmoid(log_std)/2: 0.366 at its start, never above ½."""
     return jax.nn.sigmoid(log_std) * 0.5
 
 
@@ -190,8 +193,8 @@ class Model(Protocol):
         """Agent i's turn: logits `[…, A]`, value `[…]` and memory."""
         ...
 
-    def std(self) -> jax.Array:
-        """[A], of continuous actions."""
+    def noise(self) -> jax.Array:
+        """log_std `[A]` of continuous actions."""
         ...
 
 
@@ -204,6 +207,7 @@ class TeamNetwork(nn.Module):
     blocks: int
     continuous: bool
     one_hot: bool = False  # what an agent is told of an action
+    start_log_std: float = LOG_STD  # of continuous actions' noise
 
 
 class Mat(TeamNetwork):
@@ -215,7 +219,8 @@ class Mat(TeamNetwork):
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)
         self.encoder = Encoder(*shape)
-        self.decoder = Decoder(self.actions, *shape, self.continuous, self.one_hot)
+        form = (self.continuous, self.one_hot, self.start_log_std)
+        self.decoder = Decoder(self.actions, *shape, *form)
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
         return self.encoder(obs, real)
@@ -240,5 +245,5 @@ class Mat(TeamNetwork):
         logits, memory = self.decoder.step(token, rep, memory, i)
         return logits, value, memory
 
-    def std(self) -> jax.Array:
-        return std(self.decoder.log_std)
+    def noise(self) -> jax.Array:
+        return self.decoder.log_std

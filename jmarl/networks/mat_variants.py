@@ -25,7 +25,6 @@ from jmarl.networks.mat import (
     TeamNetwork,
     action_embedding,
     log_std_init,
-    std,
 )
 from jmarl.networks.precision import wide
 
@@ -77,6 +76,7 @@ class Actors(nn.Module):
     actions: int
     continuous: bool
     shared: bool
+    start_log_std: float
 
     def setup(self) -> None:
         each = nn.vmap(
@@ -84,7 +84,7 @@ class Actors(nn.Module):
         )
         self.actor = (Actor if self.shared else each)(self.width, self.actions)
         if self.continuous:
-            self.log_std = self.param("log_std", *log_std_init(self.actions))
+            self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
     def __call__(self, obs: jax.Array, real: jax.Array | None = None) -> jax.Array:
         return self.actor(obs, real)
@@ -97,13 +97,14 @@ class MatDec(Apart):
 
     def setup(self) -> None:
         self.encoder = Encoder(self.width, self.heads, self.blocks)
-        self.decoder = Actors(self.width, self.actions, self.continuous, self.share_actor)
+        form = (self.continuous, self.share_actor, self.start_log_std)
+        self.decoder = Actors(self.width, self.actions, *form)
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
         return self.encoder(obs, real)[0], self.decoder(obs, real)
 
-    def std(self) -> jax.Array:
-        return std(self.decoder.log_std)
+    def noise(self) -> jax.Array:
+        return self.decoder.log_std
 
 
 class MatEncoder(Apart):
@@ -113,14 +114,14 @@ class MatEncoder(Apart):
         self.encoder = Encoder(self.width, self.heads, self.blocks)
         self.act_head = Head(self.width, self.actions)
         if self.continuous:
-            self.log_std = self.param("log_std", *log_std_init(self.actions))
+            self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
         value, rep = self.encoder(obs, real)
         return value, self.act_head(rep)
 
-    def std(self) -> jax.Array:
-        return std(self.log_std)
+    def noise(self) -> jax.Array:
+        return self.log_std
 
 
 class MatDecoder(TeamNetwork):
@@ -132,7 +133,8 @@ class MatDecoder(TeamNetwork):
 
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)
-        self.decoder = Decoder(self.actions, *shape, self.continuous, self.one_hot)
+        form = (self.continuous, self.one_hot, self.start_log_std)
+        self.decoder = Decoder(self.actions, *shape, *form)
         self.obs = Embed(self.width)
         self.val_head = Head(self.width, 1)
 
@@ -152,8 +154,8 @@ class MatDecoder(TeamNetwork):
         x, memory = self.decoder.trunk_step(token, features, memory, i)
         return self.decoder.head(x), self.val_head(x)[..., 0], memory
 
-    def std(self) -> jax.Array:
-        return std(self.decoder.log_std)
+    def noise(self) -> jax.Array:
+        return self.decoder.log_std
 
 
 LAYERS = 2  # of each GRU
@@ -164,7 +166,8 @@ class MatGru(Mat):
 
     def setup(self) -> None:
         self.encoder = GruEncoder(self.width)
-        self.decoder = GruDecoder(self.actions, self.width, self.continuous)
+        form = (self.continuous, self.start_log_std)
+        self.decoder = GruDecoder(self.actions, self.width, *form)
 
 
 class GruEncoder(nn.Module):
@@ -185,6 +188,7 @@ class GruDecoder(nn.Module):
     actions: int
     width: int
     continuous: bool
+    start_log_std: float
 
     def setup(self) -> None:
         self.embed = action_embedding(self.width, self.continuous)
@@ -192,7 +196,7 @@ class GruDecoder(nn.Module):
         self.gru = _gru(self.width)
         self.head = Head(self.width, self.actions)
         if self.continuous:
-            self.log_std = self.param("log_std", *log_std_init(self.actions))
+            self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
     def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         return self.head(_along_agents(self.gru, self._read(tokens, rep)))

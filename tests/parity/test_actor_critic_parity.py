@@ -371,6 +371,9 @@ def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
     torch.save(weights, tmp_path / "less.pt")
     with pytest.raises(ValueError, match=r"lacks act.log_std"):
         read_onpolicy(tmp_path / "less.pt", tmp_path / "critic.pt", policy)
+    squashed = replace(policy, distribution="tanh")
+    with pytest.raises(ValueError, match=r"net.distribution='tanh'.*'gaussian'"):
+        read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", squashed)
 
 
 def statistics_after_some_returns(kind, **given):

@@ -532,6 +532,12 @@ def test_a_refusal_names_the_number_of_blocks_that_fits():
         convert(model, policy)
 
 
+def test_checkpoints_of_gaussians_are_no_other_distributions():
+    model, policy, _ = models("Continuous")
+    with pytest.raises(ValueError, match=r"net.distribution='beta'.*'gaussian'"):
+        convert(model, replace(policy, distribution="beta"))
+
+
 @pytest.mark.parametrize("encode_state", [False, True])
 def test_checkpoints_that_encode_the_state_are_refused(encode_state):
     """Their names and shapes are the same. One step of torch's Adam, with the encoder reading

@@ -42,8 +42,8 @@ def decode(
 
 
 def _split_continuous(cast: Cast, action: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`[N, D, E]`; values outside [0, 1] are clipped, entries beyond an agent's own ignored."""
-    strength = jnp.clip(action.astype(float_dtype()), 0.0, 1.0)
+    """`[N, D, E]`; entries beyond an agent's own are ignored."""
+    strength = action.astype(float_dtype())
     said = [strength[i, MOVES * cast.agents[i].moves :][: cast.message_size] for i in cast.speakers]
     if all(not agent.moves for agent in cast.agents):
         still = jnp.zeros_like(strength[:, 0])

@@ -119,7 +119,7 @@ class Mpe:
 
     def step_on(self, state: MpeState, action: jax.Array) -> tuple[MpeState, TimeStep]:
         """The same in an episode without end."""
-        world = self._act(state.world, action)
+        world = self._act(state.world, self.spec.clip(action))
         reward = self.scenario.reward(world).T
         obs, joint = self._views(world)
         never = jnp.zeros(action.shape[0], bool)
