@@ -53,7 +53,7 @@ class NetConfig(Section):
         default=False, description="mat: refused, the reference's version is blind"
     )
     share: Sharing = Field(
-        default="team", description="who shares parameters; none: agents have nets of their own"
+        default="team", description="who shares parameters; none: every agent learns by itself"
     )
     precision: Precision = Field(
         default="float32", description="of products and activations; the rest is float32"
