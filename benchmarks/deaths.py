@@ -2,10 +2,14 @@
 
 IPPO, several seeds as one vmapped program. Win rates and returns are those of greedy battles.
 Values are what the trained critics predict, in units of returns, for the agents that are active in
-one more rollout and for those that are dead. Seconds are of training alone.
+one more rollout and for those that are dead. Seconds are of training alone. Where maps are named,
+theirs are replaced among the figures that there are.
 """
 
+import argparse
+import json
 import time
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -21,11 +25,10 @@ from jmarl.members import Members
 from jmarl.population import Population
 from jmarl.rollout import rollout
 
-MAPS = ("3m", "2s3z")
+UPDATES = {"3m": 150, "2s3z": 75}
 SEEDS = 4
 POINTS = 3  # evaluations, evenly over training
 EPISODES = 128
-UPDATES = 150
 CHOSEN: dict[str, Any] = {
     "algorithm": "ippo",
     "env": "jaxmarl/HeuristicEnemySMAX",
@@ -45,14 +48,13 @@ CHOSEN: dict[str, Any] = {
 
 
 class Sizes(NamedTuple):
-    maps: tuple[str, ...]
+    updates: dict[str, int]  # of each map
     seeds: int
-    updates: int
     episodes: int
 
 
-FULL = Sizes(MAPS, SEEDS, UPDATES, EPISODES)
-QUICK = Sizes(MAPS[:1], 2, 3, 16)
+FULL = Sizes(UPDATES, SEEDS, EPISODES)
+QUICK = Sizes({"3m": 3}, 2, 16)
 
 
 def configured(map_name: str, agent_end: AgentEnd, updates: int) -> Config:
@@ -129,9 +131,10 @@ def lines(rows: list[Row]) -> list[list[str]]:
                 each.setdefault(name, []).append(row.value)
         wins = [v for name, v in each.items() if name.startswith("win_rate/")]
         returns = [v for name, v in each.items() if name.startswith("return/")]
+        steps = max(int(name.partition("/")[2]) for name in each if name.startswith("return/"))
         told.append(
             [
-                f"{case} {subject}",
+                f"{case} {subject}, {steps:,} steps",
                 *(f"{np.mean(v):.0%} ({min(v):.0%} … {max(v):.0%})" for v in wins),
                 " ".join(f"{np.mean(v):.2f}" for v in returns),
                 *(f"{np.mean(each[name]):.2f}" for name in ("value_alive", "value_dead")),
@@ -142,19 +145,32 @@ def lines(rows: list[Row]) -> list[list[str]]:
     return told
 
 
+def earlier(path: Path) -> list[Row]:
+    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**row) for row in there]
+
+
 def main() -> None:
-    options = arguments(__doc__, "deaths")
+    def further(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "maps", nargs="*", metavar="MAP", help=f"of {', '.join(UPDATES)}; all by default"
+        )
+
+    options = arguments(__doc__, "deaths", further)
     sizes = QUICK if options.quick else FULL
-    rows = []
-    for map_name in sizes.maps:
+    maps = options.maps or list(sizes.updates)
+    if unknown := [name for name in maps if name not in sizes.updates]:
+        raise SystemExit(f"unknown map {unknown[0]!r}; known: {', '.join(sizes.updates)}.")
+    kept = earlier(options.json) if options.maps else []
+    rows = [row for row in kept if row.case not in maps]
+    for map_name in maps:
         for agent_end in get_args(AgentEnd):
-            config = configured(map_name, agent_end, sizes.updates)
+            config = configured(map_name, agent_end, sizes.updates[map_name])
             rows += measure(config, sizes.seeds, sizes.episodes)
-            write(options.json, rows)  # what there is, should it be stopped
+    write(options.json, rows)
     won = [f"won at {i}/{POINTS}" for i in range(1, POINTS + 1)]
-    steps = sizes.updates * CHOSEN["num_envs"] * CHOSEN["rollout_length"]
     columns = ["", *won, "returns", "V(alive)", "V(dead)", "dead", "minutes"]
-    table(f"IPPO on SMAX, {sizes.seeds} seeds, {steps:,} steps", columns, lines(rows))
+    table(f"IPPO on SMAX, {sizes.seeds} seeds", columns, lines(rows))
 
 
 if __name__ == "__main__":

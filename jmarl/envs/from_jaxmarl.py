@@ -160,9 +160,9 @@ class JaxMarlWorld:
 
 
 def _longest_hanabi(env: Any) -> int:
-    """Turns of the longest legal game. It ends one round after the last card is drawn. A turn either
-    draws a card, and may then return one hint token at most, or spends one: with K tokens at first
-    and D cards to draw, K + D - 1 hints go before the last draw."""
+    """Turns of the longest legal game, which ends one round after the last card is drawn. A turn
+    either draws a card and returns at most one hint token, or spends one: with K tokens at first
+    and D cards to draw, at most K + D - 1 hints come before the last draw."""
     drawn = int(env.deck_size) - env.num_agents * env.hand_size
     if drawn <= 0:  # the first turn already belongs to the last round
         return env.num_agents + 1
