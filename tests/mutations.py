@@ -4,6 +4,7 @@ Not part of the suite. Every mutation is applied to a copy of the package; its t
 With words, only mutations whose name has one of them.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.mutations_of_runs import RUNS
 
 ROOT = Path(__file__).parent.parent
 WIRING = "tests/test_wiring.py"
@@ -278,34 +281,56 @@ MUTATIONS = [
         "counted = everything",
         "tests/test_wiring.py -k statistics",
     ),
+    *(Mutation(*given) for given in RUNS),
 ]
 
 
+def check(mutations: list[Mutation], root: Path) -> None:
+    """Refuse, before anything runs, what is no longer exactly once in its file."""
+    faults = []
+    for mutation in mutations:
+        found = (root / "jmarl" / mutation.file).read_text(encoding="utf-8").count(mutation.right)
+        if found != 1:
+            faults.append(f"{mutation.name}: {mutation.right!r} is {found}× in {mutation.file}")
+        if mutation.right == mutation.wrong:
+            faults.append(f"{mutation.name}: nothing is wrong")
+    if faults:
+        raise SystemExit("\n".join(faults))
+
+
+def fails(tests: str, place: Path) -> bool:
+    """Whether the tests do, with the package as it is in `place`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *tests.split()]
+    env = os.environ | {"PYTHONPATH": str(place)}
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{tests}: pytest could not run\n{done.stdout.decode()[-2000:]}")
+    return done.returncode == 1
+
+
 def killed(mutation: Mutation, place: Path) -> bool:
-    """Whether the tests fail with it."""
+    """Whether its tests fail with it."""
     path = place / "jmarl" / mutation.file
     text = path.read_text(encoding="utf-8")
-    if text.count(mutation.right) != 1:
-        raise SystemExit(f"{mutation.name}: {mutation.right!r} is not once in {mutation.file}")
     path.write_text(text.replace(mutation.right, mutation.wrong), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *mutation.tests.split()]
     try:
-        done = subprocess.run(command, cwd=place, capture_output=True)
+        return fails(mutation.tests, place)
     finally:
         path.write_text(text, encoding="utf-8")
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{mutation.name}: pytest failed\n{done.stdout.decode()[-2000:]}")
-    return done.returncode == 1
 
 
 def main() -> None:
     words = sys.argv[1:]
     chosen = [m for m in MUTATIONS if not words or any(word in m.name for word in words)]
+    check(MUTATIONS, ROOT)
     survivors = []
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory) / "copy"
         ignored = shutil.ignore_patterns(".git", "runs", "__pycache__", ".*_cache", "*.egg-info")
         shutil.copytree(ROOT, place, ignore=ignored)
+        for tests in dict.fromkeys(mutation.tests for mutation in chosen):
+            if fails(tests, place):
+                raise SystemExit(f"{tests} fails with nothing planted")
         for mutation in chosen:
             begin = time.perf_counter()
             dead = killed(mutation, place)

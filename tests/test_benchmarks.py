@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import decode, envs, report
+from benchmarks import deaths, decode, envs, report
 
 ROOT = Path(__file__).parent.parent
 
@@ -79,3 +79,31 @@ def test_the_decoding_table_shows_milliseconds_and_the_ratio():
     rows = [report.Row("agents/3", s, m, v) for m, v in values.items() for s in ("cached",)]
     rows += [report.Row("agents/3", "recomputed", m, 3 * values[m]) for m in values]
     assert decode.lines(rows) == [["agents/3", "2.00", "6.00", "3.0×", "1.0", "3.0", "1e-07"]]
+
+
+def test_the_table_of_deaths_has_means_over_seeds_and_extremes_of_victories():
+    seeds = {
+        "win_rate/100": (0.0, 0.5),
+        "return/100": (1.0, 2.0),
+        "win_rate/200": (0.5, 1.0),
+        "return/200": (3.0, 4.0),
+        "value_alive": (0.5, 0.7),
+        "value_dead": (2.0, 2.5),
+        "part_dead": (0.25, 0.5),
+    }
+    rows = [
+        report.Row("3m", "own", f"{name}/seed_{i}", value)
+        for name, values in seeds.items()
+        for i, value in enumerate(values)
+    ]
+    rows.append(report.Row("3m", "own", "seconds", 90.0))
+    won = ["25% (0% … 50%)", "75% (50% … 100%)"]
+    means = ["1.50 3.50", "0.60", "2.25", "38%", "1.5"]
+    assert deaths.lines(rows) == [["3m own, 200 steps", *won, *means]]
+
+
+def test_figures_of_other_maps_are_kept(tmp_path):
+    path, rows = tmp_path / "x.json", [report.Row("3m", "own", "seconds", 90.0)]
+    assert deaths.earlier(path) == []
+    report.write(path, rows)
+    assert deaths.earlier(path) == rows

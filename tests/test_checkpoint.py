@@ -84,6 +84,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(saved, how, tmp_path, 
             warnings.simplefilter("always")
             found = reader.latest(like)
         reader.close()
+        assert (copy / "update_5").is_dir()  # a reader changes nothing
         same(found.state, state_of(float(found.update)))
         if found.update != 5:
             assert found.update == 4
@@ -92,6 +93,30 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(saved, how, tmp_path, 
     assert noticed >= 2  # the arrays and what is told about them
     gc.collect()  # coroutines that nobody awaited would show up now
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_arrays_of_another_checkpoint_are_noticed(saved):
+    """Every file is whole and fits; only the digest tells."""
+    newest = saved.directory / "update_5" / "state"
+    shutil.rmtree(newest)
+    shutil.copytree(saved.directory / "update_4" / "state", newest)
+    like = jax.eval_shape(lambda: state_of(0.0))
+    with pytest.warns(UserWarning, match="update 5 is damaged .its bytes are not those"):
+        assert saved.latest(like).update == 4
+    assert not newest.exists()  # out of the way of the next one
+    assert (saved.directory / "damaged_5_0").is_dir()
+
+
+def test_what_a_killed_run_left_is_pruned_but_for_the_best(tmp_path):
+    killed = Checkpoints(tmp_path, keep_latest=9)
+    for update, score in enumerate((0.0, 9.0, 1.0, 2.0, 3.0), start=1):
+        killed.save(update, {"x": jnp.ones(3)}, score, {})
+    killed.close()
+    again = Checkpoints(tmp_path, keep_latest=2)
+    assert again.updates() == [1, 2, 3, 4, 5]
+    again.prune(again.best({"x": jnp.ones(3)}).update)
+    assert again.updates() == [2, 4, 5]
+    again.close()
 
 
 def test_without_a_whole_one_it_is_said_so(saved, tmp_path):

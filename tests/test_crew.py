@@ -66,6 +66,8 @@ def test_scores_do_not_depend_on_the_batch(crews):
     np.testing.assert_allclose(seen[1].agent_return, seen[2].agent_return, rtol=1e-3)
     others = crews[2][0].play(crews[2][0].parameters(), greedy=True, fold=1)
     assert np.abs(others.agent_return - seen[2].agent_return).min() > 0
+    third = crews[2][0].play(crews[2][0].parameters(), greedy=True, fold=2)
+    assert np.abs(third.agent_return - others.agent_return).min() > 0
 
 
 @pytest.mark.parametrize("per_batch", [1, 2])
@@ -74,8 +76,8 @@ def test_the_best_are_kept_member_by_member(crews, per_batch):
     crew.best = None
     crew.keep_best(np.array([1.0, 5.0, np.nan]), 3, crew.parameters())
     doubled = jax.tree.map(lambda x: 2 * x, crew.parameters())
-    crew.keep_best(np.array([2.0, 4.0, 0.0]), 6, doubled)
-    assert crew.best.score.tolist() == [2.0, 5.0, 0.0]
+    crew.keep_best(np.array([2.0, 5.0, -9.0]), 6, doubled)  # of equals the first
+    assert crew.best.score.tolist() == [2.0, 5.0, -9.0]
     assert crew.best.update.tolist() == [6, 3, 6]
     for member, factor in ((0, 2), (1, 1), (2, 2)):
         mine = jax.tree.map(lambda x, m=member, f=factor: f * x[m], states.params)
@@ -96,6 +98,20 @@ def test_survivors_take_the_places_of_the_others(crews, per_batch):
     np.testing.assert_allclose(
         metrics["charts/learning_rate"][0], LR[[0, 2]] * (1 - 3 / 9), rtol=1e-5
     )
+    after = crew.states()
+    crew.keep([2])  # the second of two places
+    same(crew.population.take(crew.states(), 0), crew.population.take(after, 1), atol=0)
+
+
+@pytest.mark.parametrize("per_batch", [1, 2])
+def test_who_is_left_is_played_with_its_own_best(crews, per_batch):
+    crew, _, states = crews[per_batch]
+    crew.take_up(states, np.arange(3), None)
+    crew.keep_best(np.arange(3.0), 3, crew.parameters())
+    crew.keep([1, 2])
+    best = [crew._grown(given).params for given in crew.best_parameters()]
+    joined = jax.tree.map(lambda *x: jnp.concatenate(x), *best)
+    same(joined, jax.tree.map(lambda x: x[1:], states.params), atol=0)
 
 
 @pytest.mark.parametrize("per_batch", [1, 2])

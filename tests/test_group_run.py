@@ -1,8 +1,10 @@
 """Several seeds on disk: each is a run, and all go on together."""
 
 import json
+import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from rich.console import Console
@@ -11,8 +13,8 @@ from tiny_runs import configured, digest, go, resumed, told
 import jmarl
 from jmarl.crew import make_crew
 from jmarl.errors import ConfigError, RunError
-from jmarl.group_run import Place, run_group
-from jmarl.members import Members
+from jmarl.group_run import GroupDisk, Place, member_parameters, run_group
+from jmarl.members import Members, Parameters, Snapshot
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 
@@ -77,22 +79,37 @@ def test_each_policy_is_loaded_by_itself(seeds):
         jmarl.load_policy(path)
 
 
-def test_resumed_seeds_are_the_uninterrupted_ones_bit_for_bit(tmp_path):
-    again = tmp_path / "run"
-    many = {"seed": 4, "seeds": 3, "members_per_batch": 2}
-    go(configured(again, **many, total_updates=4, ppo=constant_rate()))
-    whole = tmp_path / "whole"
-    go(configured(whole, **many, ppo=constant_rate()))
-    resumed(again, total_updates=6)
+def test_resumed_seeds_are_the_uninterrupted_ones_bit_for_bit(seeds, tmp_path):
+    """From the checkpoint of update 4, as a power failure in update 5 or 6 would leave it."""
+    whole, again = seeds[0], tmp_path / "run"
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "checkpoints" / "update_6")
+    resumed(again)
     assert digest(again, 6) == digest(whole, 6)
-    for seed in (4, 5, 6):
-        ours, theirs = (told(p / f"seed_{seed}", "metrics.jsonl") for p in (again, whole))
-        assert ours == theirs
+    for own in ("seed_4", "seed_5", "seed_6", "."):
+        for name in ("metrics.jsonl", "evals.jsonl"):
+            assert told(again / own, name) == told(whole / own, name)
 
 
-def constant_rate():
-    """A larger budget would otherwise stretch the decay."""
-    return {"epochs": 1, "num_minibatches": 1, "lr_schedule": "constant"}
+def test_policies_are_found_by_member_once_some_are_dropped(tmp_path):
+    """Of three members the second and the third still train; best parameters are twice as large."""
+    config = configured(tmp_path, seeds=3)
+    crew, alive = make_crew(config), [1, 2]
+    everybody = jax.jit(crew.population.init)(jax.random.split(jax.random.key(0), 3))
+    states = crew.population.take(everybody, np.array(alive))
+    best = jax.tree.map(lambda x: 2 * x, Parameters(everybody.params, everybody.normalisers))
+    hyper = jax.tree.map(jnp.asarray, crew.hyper)
+    places = [Place(tmp_path / f"seed_{i}", config) for i in range(3)]
+    disk = GroupDisk(tmp_path, config, places)
+    disk.save(4, Snapshot(states, best, hyper), 0.0, {"alive": alive, "best_score": [0.0] * 3})
+    disk.close()
+    expected = ((0, "latest", 2), (1, "latest", 1), (2, "latest", 1), (1, "best", 2))
+    for member, which, factor in expected:
+        places[member].create(tmp_path, member)
+        found = member_parameters(places[member].path, crew.trainer, which).params
+        pairs = zip(jax.tree.leaves(found), jax.tree.leaves(everybody.params), strict=True)
+        for ours, theirs in pairs:
+            np.testing.assert_array_equal(ours, factor * theirs[member])
 
 
 def test_a_member_that_fails_does_not_stop_the_others(tmp_path):

@@ -1,5 +1,7 @@
 """Playing, step by step: what is recorded is what the worlds gave, in running units if so asked."""
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,12 +39,12 @@ def played():
         action = transitions.decision.action[t]
         env_state, timestep = step(world_keys(now, worlds), env_state, action)
         bare.append(timestep)
-    return state, after, transitions, bare
+    return trainer, state, after, transitions, bare
 
 
 def test_observations_are_seen_in_units_of_all_that_came_before(played):
     """One set of statistics for all worlds, told of every observation before it is used."""
-    _, after, transitions, bare = played
+    _, _, after, transitions, bare = played
     moments = RunningMeanStd(shape=(3,))
     for t in range(T):
         obs = np.asarray(bare[t].obs[:, 0], np.float64)
@@ -56,7 +58,7 @@ def test_observations_are_seen_in_units_of_all_that_came_before(played):
 
 def test_rewards_are_scaled_by_their_sum_under_the_trainers_discount(played):
     """Truncated episodes run on: no row is left out, no sum is cut."""
-    _, after, transitions, bare = played
+    _, _, after, transitions, bare = played
     moments, total = RunningMeanStd(shape=()), np.zeros(E)
     for t in range(T):
         reward = np.asarray(bare[t + 1].reward[:, 0], np.float64)
@@ -69,13 +71,25 @@ def test_rewards_are_scaled_by_their_sum_under_the_trainers_discount(played):
 
 
 def test_worlds_begin_anew_without_a_row_in_between(played):
-    _, _, transitions, bare = played
-    truncated = np.asarray(transitions.truncated)
-    np.testing.assert_array_equal(np.flatnonzero(truncated[:, 0]), [4, 9])
+    """Where an episode is cut, its last view is valued, not the first of the next."""
+    trainer, state, _, transitions, bare = played
+    policy, moments = trainer.groups[0].policy, RunningMeanStd(shape=(3,))
+    value = jax.jit(lambda seen: policy.value(state.params[0], None, policy.memory(E), seen))
+    cuts = [4, 9]
+    np.testing.assert_array_equal(np.argwhere(transitions.truncated.all(1))[:, 0], cuts)
+    np.testing.assert_array_equal(np.argwhere(transitions.truncated.any(1))[:, 0], cuts)
     assert not transitions.terminated.any()
-    assert not np.allclose(bare[5].obs, bare[5].final_obs)
-    assert (np.asarray(transitions.final_value)[truncated] != 0).all()
-    assert (np.asarray(transitions.final_value)[~truncated] == 0).all()
+    for t in range(max(cuts) + 1):
+        moments.update(np.asarray(bare[t].obs[:, 0], np.float64))
+        if t in cuts:
+            known = copy.deepcopy(moments)  # also of the next episodes' first observations
+            known.update(np.asarray(bare[t + 1].obs[:, 0], np.float64))
+            last = np.asarray(bare[t + 1].final_obs)
+            seen = ((last - known.mean) / np.sqrt(known.var + 1e-8)).clip(-10, 10)
+            assert np.abs(last - bare[t + 1].obs).max() > 0.1
+            view = jax.tree.map(lambda x, t=t: x[t], transitions.perception)
+            expected = value(view._replace(obs=jnp.asarray(seen, jnp.float32)))
+            np.testing.assert_allclose(transitions.final_value[t], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,18 @@
 import importlib.util
 import shutil
 
+import jax
 import numpy as np
 import pytest
 import yaml
 from tiny_runs import TINY, configured, digest, go, resumed, same_runs
 
 from jmarl import run_dir
+from jmarl.crew import make_crew
 from jmarl.errors import ConfigError, RunError
 from jmarl.finite import all_finite
 from jmarl.logs import read_lines
-from jmarl.saved_run import resumed_values
+from jmarl.saved_run import Disk, resumed_values
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,6 +76,27 @@ def test_a_torn_checkpoint_and_torn_lines_are_got_over(whole, tmp_path):
     assert (tmp_path / "x" / "checkpoints" / "damaged_6_0").is_dir()
 
 
+def test_a_run_is_taken_up_from_its_latest_with_its_best(tmp_path):
+    config = configured(tmp_path)
+    crew = make_crew(config)
+    states = [jax.jit(crew.trainer.init)(jax.random.key(i)) for i in range(2)]
+    disk = Disk(tmp_path, config)
+    for update, state, score in ((2, states[0], 9.0), (4, states[1], 1.0)):
+        disk.checkpoints.save(update, state, score, {"seconds": update / 8})
+    disk.wait()
+    start = disk.take_up(crew)
+    disk.close()
+    assert (start.update, start.seconds) == (4, 0.5)
+    assert (start.best.score.tolist(), start.best.update.tolist()) == ([9.0], [2])
+    pairs = (
+        (start.states.params, states[1].params),
+        (start.best.parameters.params, states[0].params),
+    )
+    for ours, theirs in pairs:
+        for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_array_equal(one, other[None])
+
+
 def test_more_budget_is_allowed_and_a_finished_run_says_so(whole, tmp_path):
     shutil.copytree(whole("ippo"), tmp_path / "x")
     with pytest.raises(ConfigError, match=r"done its 6 updates.*--total-updates 12"):
@@ -92,6 +115,8 @@ def test_another_network_or_world_is_refused_by_name(whole):
     path = whole("ippo")
     with pytest.raises(ConfigError, match=r"net\.hidden was \[8\], now \[16\]; num_envs was 4"):
         resumed(path, num_envs=8, net={**TINY["net"], "hidden": [16]}, total_updates=9)
+    with pytest.raises(ConfigError, match="seed was 0, now 1"):
+        resumed(path, seed=1, total_updates=9)
     with pytest.raises(ConfigError, match="not a run"):
         resumed_values(path / "nothing")
 

@@ -119,15 +119,6 @@ def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, acti
     assert all(value.shape == () for value in metrics.values())
 
 
-@pytest.mark.parametrize("algorithm", matrix.ALGORITHMS)
-def test_every_algorithm_trains_for_real(algorithm):
-    """Init, two updates, ratio 1 at first, finite losses, an evaluation; scenarios in turn."""
-    i = matrix.ALGORITHMS.index(algorithm)
-    scenario = ("simple_spread", "simple_speaker_listener", "simple_push", "simple_crypto")[i % 4]
-    rows = matrix.cell(scenario, algorithm, matrix.ACTIONS[(i + 1) % 2])
-    assert {row.metric for row in rows} == {"ratio_error", "seconds"}
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("algorithm", "distribution"), [("mat", "beta"), ("mappo", "tanh")])
 def test_actions_between_bounds_train(algorithm, distribution, precision):

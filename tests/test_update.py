@@ -223,6 +223,20 @@ def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl,
     np.testing.assert_allclose(metrics["x"], (steps + 1) / 2)  # mean of 1 … steps
 
 
+def test_an_epoch_that_would_be_within_the_kl_again_does_not_run():
+    """The KL is 1 in the second epoch only, which is the last."""
+
+    def step(learner, batch, facts):
+        counted = Learner(*(x + 1 for x in learner))
+        return counted, {"losses/approx_kl": (counted.params == 2).astype(float)}
+
+    zero = jnp.zeros(())
+    laid = blocks(numbered_batch(), 1, 1, sequences=False)
+    minibatches = in_blocks(laid, mean, shuffled=True)
+    learner, _ = learn(Learner(zero, zero, zero), minibatches, jax.random.key(0), step, 5, 1, 0.5)
+    np.testing.assert_array_equal(jnp.stack(learner), [2, 2, 2])
+
+
 def test_chunks_are_pieces_of_a_rollout_side_by_side():
     """Six steps of two worlds, in pieces of three: rows are told apart by 10·step + world."""
     rows = 10 * jnp.arange(6)[:, None] + jnp.arange(2)[None]

@@ -346,6 +346,27 @@ def test_a_batch_is_counted_from_its_rollout(recorded, group):
     np.testing.assert_allclose(metrics["losses/explained_variance"], explained)
 
 
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_minibatch_is_evaluated_as_it_was_played(recorded, group):
+    """Every row's ratio is 1 and its value is the recorded one, until parameters change."""
+    trainer, played = recorded.trainer, recorded.played[group]
+    policy, params = trainer.groups[group].policy, recorded.start.params[group]
+    last = jnp.zeros(played.final_value.shape[1:])
+
+    def evaluated(key):
+        batch, _ = trainer._batch(played, last, ValueNorm.create(), recorded.hyper)
+        minibatch, _ = trainer._minibatches(policy, batch)(key)(0)
+        rows = jax.tree.map(lambda x: x[0], minibatch)  # its only piece
+        return rows, policy.evaluate(params, rows.context, rows.perception, rows.action)
+
+    rows, now = jax.jit(evaluated)(jax.random.key(0))
+    assert rows.active.size == played.active.size
+    np.testing.assert_allclose(now.log_prob, rows.log_prob, atol=1e-9)
+    assert np.ptp(np.asarray(rows.log_prob)) > 1e-3
+    if trainer.objective.value_norm != "popart":  # whose batch has values in units of returns
+        np.testing.assert_allclose(now.value, rows.value, atol=1e-9)
+
+
 def test_an_evaluation_counts_first_episodes_only(recorded):
     trainer, start = recorded.trainer, recorded.start
     env, groups, norms = trainer.env, trainer.groups, start.normalisers

@@ -154,7 +154,19 @@ class JaxMarlWorld:
             return self.env.max_steps + 1  # JaxMARL compares before it counts: 26 for 25
         if self.name == "coin_game":
             return self.env.num_inner_steps * self.env.num_outer_steps
+        if self.name == "hanabi":
+            return _longest_hanabi(self.env)
         return getattr(self.env, "max_steps", getattr(self.env, "episode_length", None))
+
+
+def _longest_hanabi(env: Any) -> int:
+    """Turns of the longest legal game, which ends one round after the last card is drawn. A turn
+    either draws a card and returns at most one hint token, or spends one: with K tokens at first
+    and D cards to draw, at most K + D - 1 hints come before the last draw."""
+    drawn = int(env.deck_size) - env.num_agents * env.hand_size
+    if drawn <= 0:  # the first turn already belongs to the last round
+        return env.num_agents + 1
+    return env.max_info_tokens + (drawn - 1) + drawn + env.num_agents
 
 
 def _decided(name: str, env: Any) -> Decided:
@@ -219,7 +231,10 @@ def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
         raise ConfigError(f"{name} cannot be built: {error}") from None
     obs = jax.eval_shape(env.reset, jax.random.key(0))[0]
     if not isinstance(obs, dict) or not set(env.agents) <= set(obs):
-        raise ConfigError(f"{name} does not give one observation array per agent.")
+        given = ", ".join(map(repr, obs)) if isinstance(obs, dict) else type(obs).__name__
+        raise ConfigError(
+            f"{name} is not supported: its observations are {given}, not one array per agent."
+        )
     return Batched(JaxMarlWorld(world, env, _decided(world, env)))
 
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import jmarl
+from benchmarks import matrix
+from jmarl.config import build
 from jmarl.envs.from_brax import playground_name
+from jmarl.in_memory import train
 from jmarl.spaces import Box, Discrete
 
 pytestmark = pytest.mark.usefixtures("foreign")
@@ -144,6 +147,60 @@ def test_jaxmarl_switch_riddle_tells_the_end_of_the_game_from_the_end_of_time():
     told = ((np.asarray(actions) == 2) & in_room).any(-1)
     np.testing.assert_array_equal(out.terminated, np.broadcast_to(told[..., None], (40, 8, 3)))
     assert out.truncated.any()
+
+
+HANABI = {"num_colors": 1, "hand_size": 2, "max_info_tokens": 2}  # ten cards
+
+
+@pytest.mark.parametrize(
+    ("players", "hand_size", "turns"),
+    [
+        (2, 2, 2 + 11 + 2),  # 2 hints, six draws with a hint after each but the last, 2 more turns
+        (3, 3, 2 + 1 + 3),  # one card to draw
+        (2, 5, 3),  # none: the last round begins at once
+    ],
+)
+def test_jaxmarl_hanabi_lasts_as_long_as_there_are_hints_and_cards(players, hand_size, turns):
+    """Whoever hints where he can, and discards elsewhere, plays the longest game."""
+    options = HANABI | {"num_agents": players, "hand_size": hand_size}
+    env = jmarl.make("jaxmarl/hanabi", **options)
+    assert env.spec.episode_length == turns
+    hints = env.spec.action_space.size - 2 * hand_size - 1
+    liking = jnp.array([2] * hand_size + [1] * hand_size + [3] * hints + [0])  # plays cost lives
+
+    def slowly(mask):
+        return jnp.where(mask, liking, -1).argmax(-1)
+
+    def body(carry, key):
+        state, timestep = carry
+        state, timestep = env.step(key, state, slowly(timestep.action_mask))
+        return (state, timestep), timestep
+
+    first = jax.jit(lambda key: env.reset(key, 2))(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 2 * turns)
+    out = jax.jit(lambda first: jax.lax.scan(body, first, keys)[1])(first)
+    ends = np.arange(1, 2 * turns + 1) % turns == 0
+    np.testing.assert_array_equal(out.terminated[:, 0, 0], ends)
+    np.testing.assert_array_equal(out.over, np.stack([ends, ends], 1))
+    assert not out.truncated.any()
+
+
+def test_jaxmarl_hanabi_is_trained_and_scored():
+    chosen = {
+        "algorithm": "ippo",
+        "env": "jaxmarl/hanabi",
+        "env_options": HANABI,
+        "eval_every": 1,
+        "eval_episodes": 8,
+        "quiet": True,
+    }
+    outcome = train(build(matrix.TINY | chosen))
+    assert outcome.update == 2
+    assert outcome.evaluations
+    for entry in outcome.evaluations:
+        name = "absolute" if "absolute" in entry else "eval"
+        assert 3 <= entry[f"{name}/length_mean"] <= 15  # three lives
+        assert 0 <= entry[f"{name}/return_mean"] <= 2 * 5  # two players, five cards
 
 
 @pytest.mark.parametrize(

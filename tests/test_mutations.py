@@ -1,0 +1,27 @@
+"""The planted lines are still where they were. `python -m tests.mutations` plants them."""
+
+import pytest
+
+from tests.mutations import MUTATIONS, ROOT, check
+
+
+def test_every_right_line_is_once_in_its_file_and_its_tests_are_there():
+    check(MUTATIONS, ROOT)
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
+    for mutation in MUTATIONS:
+        assert (ROOT / mutation.tests.split()[0]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"right": "no such line"}, "'no such line' is 0× in stats.py"),
+        ({"right": "sample"}, "× in stats.py"),
+        ({"right": "RESAMPLES = 500", "wrong": "RESAMPLES = 500"}, "nothing is wrong"),
+    ],
+)
+def test_a_line_that_is_gone_is_an_error_not_a_survivor(changed, words):
+    mutation = MUTATIONS[0]._replace(file="stats.py", **changed)
+    with pytest.raises(SystemExit, match=words) as stopped:
+        check([mutation], ROOT)
+    assert stopped.value.code  # a message: the command's exit code is 1
