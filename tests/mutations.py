@@ -17,6 +17,8 @@ from tests.mutations_of_runs import RUNS
 
 ROOT = Path(__file__).parent.parent
 WIRING = "tests/test_wiring.py"
+BOUNDS = "tests/envs/test_bounds.py"
+CONTINUOUS = "tests/test_continuous.py"
 
 
 class Mutation(NamedTuple):
@@ -282,6 +284,97 @@ MUTATIONS = [
         "tests/test_wiring.py -k statistics",
     ),
     *(Mutation(*given) for given in RUNS),
+    Mutation(
+        "bounds: adapters do not clip",
+        "envs/batched.py",
+        "jax.vmap(self.world.step)(step_keys, state, self.spec.clip(action))",
+        "jax.vmap(self.world.step)(step_keys, state, action)",
+        BOUNDS,
+    ),
+    Mutation(
+        "bounds: particle worlds do not clip",
+        "envs/mpe/env.py",
+        "self._act(state.world, self.spec.clip(action))",
+        "self._act(state.world, action)",
+        BOUNDS,
+    ),
+    Mutation(
+        "bounds: of the first agent for all",
+        "envs/base.py",
+        "low[i, : space.size], high[i, : space.size] = space.low, space.high",
+        "low[:, : space.size], high[:, : space.size] = space.low, space.high",
+        BOUNDS,
+    ),
+    Mutation(
+        "continuous: tanh without its change of variables",
+        "continuous.py",
+        "return _normal(logits, scale).log_prob(u) - log_slope",
+        "return _normal(logits, scale).log_prob(u)",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: entropy of tanh without its slope",
+        "continuous.py",
+        "return gaussian + sum(slopes) + np.log(0.5) + self.space.log_width(logits)",
+        "return gaussian + np.log(0.5) + self.space.log_width(logits)",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: infinite at the bounds",
+        "continuous.py",
+        "x = jnp.clip(space.to_unit(action), edge, 1 - edge)",
+        "x = space.to_unit(action)",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: rejected proposals of beta are taken",
+        "continuous.py",
+        "jnp.where(accepted, v, taken)",
+        "jnp.where(accepted, taken, v)",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: entropy of beta with ψ(α + β + 1)",
+        "continuous.py",
+        "return constant - expected + both * _digamma(2 + both)",
+        "return constant - expected + both * _digamma(3 + both)",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: padding counts",
+        "distributions.py",
+        "return x if mask is None else x * mask",
+        "return x",
+        CONTINUOUS,
+    ),
+    Mutation(
+        "continuous: MAT's noise of tanh and beta at most a half",
+        "mat.py",
+        'return std(log_std) if self.distribution == "gaussian" else jnp.exp(log_std)',
+        "return std(log_std)",
+        "tests/test_mat.py",
+    ),
+    Mutation(
+        "continuous: a sigmoid whatever the bounds",
+        "actor_critic.py",
+        "return self.space.from_unit(jax.nn.sigmoid(logits))",
+        "return jax.nn.sigmoid(logits)",
+        "tests/test_actor_critic.py",
+    ),
+    Mutation(
+        "continuous: bounds are not asked for",
+        "algorithms.py",
+        "if (bounded or net.squash_mean) and (fault := _bounds_fault(spec)):",
+        "if net.squash_mean and (fault := _bounds_fault(spec)):",
+        "tests/test_config.py",
+    ),
+    Mutation(
+        "continuous: a Gaussian's checkpoint for any distribution",
+        "torch_import.py",
+        'if policy.continuous and policy.distribution != "gaussian":',
+        'if not policy.continuous and policy.distribution != "gaussian":',
+        "tests/parity/test_mat_parity.py",
+    ),
 ]
 
 
