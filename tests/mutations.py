@@ -33,8 +33,8 @@ MUTATIONS = [
     Mutation(
         "final_obs of the next episode",
         "rollout.py",
-        "final_obs = norms.seen(after.final_obs)",
-        "final_obs = norms.seen(after.obs)",
+        "norms.seen(after.final_obs)",
+        "norms.seen(after.obs)",
     ),
     Mutation(
         "final view valued with void memory",
@@ -364,8 +364,8 @@ MUTATIONS = [
     Mutation(
         "continuous: bounds are not asked for",
         "algorithms.py",
-        "if (bounded or net.squash_mean) and (fault := _bounds_fault(spec)):",
-        "if net.squash_mean and (fault := _bounds_fault(spec)):",
+        "if (bounded or net.squash_mean) and (fault := _bounds_fault(spec, agents)):",
+        "if net.squash_mean and (fault := _bounds_fault(spec, agents)):",
         "tests/test_config.py",
     ),
     Mutation(
