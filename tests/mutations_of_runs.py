@@ -106,7 +106,7 @@ RUNS = [
         "shards.py",
         "back(lax.psum(flat, DATA))",
         "back(lax.pmean(flat, DATA))",
-        "tests/test_devices.py -k gradient",
+        "tests/test_shards.py",
     ),
     (
         "the axis of worlds is always the first",
