@@ -27,7 +27,7 @@ ROUNDS = 5
 LONG = 6.0  # seconds: of what takes longer, fewer turns are taken
 FEW_ROUNDS = 3
 MOST_MPE2 = 1024  # worlds: beyond, a single rollout of mpe2 takes a minute
-REFERENCE = {"epochs": 10, "num_minibatches": 1}
+REFERENCE: dict[str, Any] = {"net": {"n_embd": 64}, "ppo": {"epochs": 10, "num_minibatches": 1}}
 
 # JaxMARL's own configurations of IPPO and of MAPPO with a GRU
 JAXMARL_PPO: dict[str, Any] = {
@@ -65,7 +65,7 @@ def cases(quick: bool) -> dict[str, Case]:
     def reference(worlds: tuple[int, ...]) -> dict[str, Case]:
         return {
             f"{algorithm}/{count}": (
-                {"algorithm": algorithm, "num_envs": count, "ppo": REFERENCE},
+                REFERENCE | {"algorithm": algorithm, "num_envs": count},
                 ("jmarl", *(TORCH if count <= MOST_MPE2 else TORCH[1:])),
             )
             for count in worlds
@@ -81,7 +81,8 @@ def cases(quick: bool) -> dict[str, Case]:
     gru = {"rmappo_jaxmarl/256": (JAXMARL_GRU | {"num_envs": 256}, ("jmarl",))}
     many_agents = {
         f"mat_agents/{agents}": (
-            {"algorithm": "mat", "num_envs": 128, "ppo": REFERENCE}
+            REFERENCE
+            | {"algorithm": "mat", "num_envs": 128}
             | {"env_options": {"num_agents": agents}},
             ("jmarl", "torch_vectorised"),
         )

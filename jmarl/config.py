@@ -211,9 +211,16 @@ def read_preset(path: Path) -> dict[str, Any]:
     return loaded
 
 
-# Where an algorithm's own defaults are others than those above. Continuous PPO's are its seed's,
-# with 16 worlds where that has one.
+# Where an algorithm's own defaults are others than those above. With MAT's, the default run learns
+# to play well in about a minute (configs/sweeps/mat_simple_spread.yaml). Continuous PPO's are its
+# seed's, with 16 worlds where that has one.
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mat": {
+        "total_steps": 8_000_000,
+        "eval_every": 250,
+        "net": {"n_embd": 32},
+        "ppo": {"lr": 3e-3, "epochs": 2, "entropy_coef": 0.05},
+    },
     "ppo": {
         "env": "gymnax/Pendulum-v1",
         "num_envs": 16,
@@ -250,9 +257,9 @@ OWN_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def with_own_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Under the given values those that their algorithm has of its own."""
-    own = OWN_DEFAULTS.get(str(values.get("algorithm")), {})
-    return merged(own, values)
+    """Fill in the algorithm's own defaults under the given values."""
+    algorithm = values.get("algorithm", Config.model_fields["algorithm"].default)
+    return merged(OWN_DEFAULTS.get(str(algorithm), {}), values)
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from jmarl import run_dir
 from jmarl.algorithms import make_env, make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
+from jmarl.sections import PpoConfig
 from jmarl.spaces import Box
 from jmarl.train import parse
 
@@ -84,8 +85,10 @@ def test_the_command_line_overrides_the_preset():
     assert parse([str(preset), "--ppo.clip-eps", "0.3"]).env_options["dialect"] == "onpolicy"
 
 
-def test_no_arguments_give_the_defaults():
-    assert parse([]) == Config()
+def test_no_arguments_give_the_run_that_a_preset_documents():
+    """The preset names every default that MAT has of its own: without these it is the same."""
+    (preset,) = (read_preset(path) for path in CONFIGS if path.stem == "mat_simple_spread")
+    assert parse([]) == build(preset) == Config(**preset)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,8 @@ def test_an_algorithm_brings_its_own_defaults_under_what_is_given():
     assert (config.ppo.gamma, config.net.hidden) == (0.5, (8,))
     assert (config.ppo.target_kl, config.net.activation) == (0.02, "tanh")
     assert build({}).ppo.target_kl == 0
+    assert build({}) == build({"algorithm": "mat"})
+    assert build({"algorithm": "mat_dec"}).ppo == PpoConfig()
     assert config.updates_between_evaluations == config.num_updates // 150
 
 

@@ -52,7 +52,7 @@ def test_algorithms_bring_their_own_defaults():
     made = planned(grid={"algorithm": ["mat", "ppo"]}, base={"ppo.gamma": 0.5})
     mat, ppo = (group.config for group in made.groups)
     assert (mat.ppo.gamma, ppo.ppo.gamma) == (0.5, 0.5)
-    assert (mat.ppo.lr, ppo.ppo.lr) == (7e-4, 3e-4)
+    assert (mat.ppo.epochs, ppo.ppo.epochs) == (2, 10)
 
 
 def test_values_are_those_of_the_configuration():

@@ -62,7 +62,7 @@ def test_what_the_algorithms_cost():
     ippo = build(throughput.JAXMARL_IPPO | {"num_envs": 8})
     row = 18 * 64 + 64 * 64 + 64 * 5 + 18 * 64 + 64 * 64 + 64 * 1
     assert flops.per_step(ippo, spec) == 2 * 3 * row * 13
-    mat = build({"algorithm": "mat", "num_envs": 8, "ppo": throughput.REFERENCE})
+    mat = build(throughput.REFERENCE | {"algorithm": "mat", "num_envs": 8})
     assert flops.per_step(mat, spec) / 1e6 == pytest.approx(14.3, abs=0.2)  # "about 14"
 
 

@@ -1,8 +1,8 @@
 """What the torch trainers learn on simple_spread: greedy returns over training.
 
-With the numbers of jmarl's presets `mat_simple_spread` and `mappo_simple_spread`, but a constant
-learning rate, 128 worlds for both and a smaller budget; the worlds are the vectorised ones.
-Seconds are the processor's, of training alone: the machine may have other things to do.
+With the numbers of jmarl's presets `mat_long_simple_spread` and `mappo_simple_spread`, but a
+constant learning rate, 128 worlds for both and a smaller budget; the worlds are the vectorised
+ones. Seconds are the processor's, of training alone: the machine may have other things to do.
 """
 
 import time
