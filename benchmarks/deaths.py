@@ -25,7 +25,7 @@ from jmarl.members import Members
 from jmarl.population import Population
 from jmarl.rollout import rollout
 
-UPDATES = {"3m": 150, "2s3z": 75}
+UPDATES = {"3m": 150, "2s3z": 60}
 SEEDS = 4
 POINTS = 3  # evaluations, evenly over training
 EPISODES = 128

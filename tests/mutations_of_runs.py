@@ -325,4 +325,11 @@ RUNS = [
         "[1 - level, level]",
         "tests/test_stats.py",
     ),
+    (
+        "hanabi ends with its last card",
+        "envs/from_jaxmarl.py",
+        "return env.max_info_tokens + (drawn - 1) + drawn + env.num_agents",
+        "return env.max_info_tokens + (drawn - 1) + drawn",
+        "tests/envs/test_adapters.py -k hanabi_lasts",
+    ),
 ]
