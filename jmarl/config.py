@@ -216,8 +216,8 @@ def read_preset(path: Path) -> dict[str, Any]:
 # seed's, with 16 worlds where that has one.
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {
     "mat": {
-        "total_steps": 8_000_000,
-        "eval_every": 250,
+        "total_steps": 6_400_000,
+        "eval_every": 200,
         "net": {"n_embd": 32},
         "ppo": {"lr": 3e-3, "epochs": 2, "entropy_coef": 0.05},
     },
