@@ -6,11 +6,12 @@ import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.choices import Distribution, Ratio
 from jmarl.config import Config, NetConfig, PpoConfig
+from jmarl.continuous import LOG_STD
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
+from jmarl.networks import mat
 from jmarl.networks.actor_critic import Shape
-from jmarl.networks.mat import LOG_STD
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import Group, Policy, group_obs_size
 from jmarl.spaces import Box
@@ -32,14 +33,21 @@ def make_groups(config: Config, spec: EnvSpec) -> tuple[Group, ...]:
 
 def action_distribution(net: NetConfig, spec: EnvSpec) -> Distribution:
     """Of continuous actions: the chosen one, if the world's bounds allow it."""
-    bounded = net.distribution in ("tanh", "beta")
-    if (bounded or net.squash_mean) and (fault := _bounds_fault(spec)):
+    fault, bounded = _bounds_fault(spec), net.distribution in ("tanh", "beta")
+    if (bounded or net.squash_mean) and fault:
         option = f"net.distribution={net.distribution!r}" if bounded else "net.squash_mean=True"
         raise ConfigError(
             f"{option} needs continuous actions with finite bounds, which all agents share, but "
             f"{fault}."
         )
-    return net.distribution or "gaussian"
+    return net.distribution or ("gaussian" if fault or net.squash_mean else "tanh")
+
+
+def start_log_std(net: NetConfig, distribution: Distribution, gaussian: float) -> float:
+    """Of the noise; `gaussian` is the default of one."""
+    if net.log_std is not None:
+        return net.log_std
+    return gaussian if distribution == "gaussian" else LOG_STD[distribution]
 
 
 def _bounds_fault(spec: EnvSpec) -> str | None:
@@ -59,7 +67,6 @@ def _bounds_fault(spec: EnvSpec) -> str | None:
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
     distribution = action_distribution(net, spec)
-    start = LOG_STD if distribution == "gaussian" else 0.0
     return MatPolicy(
         num_agents=len(agents),
         obs_size=group_obs_size(spec, agents),
@@ -72,12 +79,13 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         agent_order=net.agent_order,
         precision=net.precision,
         distribution=distribution,
-        log_std=start if net.log_std is None else net.log_std,
+        log_std=start_log_std(net, distribution, gaussian=mat.LOG_STD),
     )
 
 
 def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
+    distribution = action_distribution(net, spec)
     central = config.algorithm in ("mappo", "rmappo")
     return ActorCriticPolicy(
         num_agents=len(agents),
@@ -103,9 +111,9 @@ def make_actor_critic(config: Config, spec: EnvSpec, agents: tuple[int, ...]) ->
         shared=net.share != "none",
         actor_gain=net.actor_gain,
         critic_gain=net.critic_gain,
-        log_std=net.log_std or 0.0,
+        log_std=start_log_std(net, distribution, gaussian=LOG_STD["gaussian"]),
         squash_mean=net.squash_mean,
-        distribution=action_distribution(net, spec),
+        distribution=distribution,
         start_state=net.start_state,
         precision=net.precision,
     )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import jmarl
 from jmarl import run_dir
-from jmarl.algorithms import make_env, make_trainer
+from jmarl.algorithms import make_env, make_groups, make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.spaces import Box
@@ -227,6 +227,27 @@ def test_a_gaussian_is_drawn_from_wherever_there_are_no_choices(actions):
     trainer, _ = make_trainer(build(chosen))
     policy = trainer.groups[0].policy
     assert (policy.distribution, policy.log_std) == ("gaussian", -1.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "net", "expected"),
+    [
+        ("mat", Box.uniform(-2, 2, 1), {}, ("tanh", 1.0)),
+        ("mat", Box.uniform(-2, 2, 1), {"log_std": 0.0}, ("tanh", 0.0)),
+        ("mat", Box.uniform(-2, 2, 1), {"distribution": "beta"}, ("beta", 0.0)),
+        ("mat", Box((-2.0,), (np.inf,)), {}, ("gaussian", 1.0)),
+        ("ippo", Box.uniform(-2, 2, 1), {}, ("tanh", 1.0)),
+        ("ippo", Box.uniform(-2, 2, 1), {"squash_mean": True}, ("gaussian", 0.0)),
+        ("mappo", Box((-2.0,), (np.inf,)), {}, ("gaussian", 0.0)),
+        ("ppo", Box.uniform(-2, 2, 1), {}, ("gaussian", 0.0)),
+        ("ppo", Box.uniform(-2, 2, 1), {"log_std": 0.5}, ("gaussian", 0.5)),
+    ],
+)
+def test_actions_are_squashed_into_finite_bounds_by_default(algorithm, space, net, expected):
+    spec = replace(jmarl.make("probe/context").spec, action_spaces=(space,))
+    config = build({"algorithm": algorithm, "net": net})
+    policy = make_groups(config, spec)[0].policy
+    assert (policy.distribution, policy.log_std) == expected
 
 
 def test_ppo_is_refused_where_several_play():
