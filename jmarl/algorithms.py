@@ -58,9 +58,12 @@ def _bounds_fault(spec: EnvSpec) -> str | None:
     for agent, space in zip(spec.agents, spec.action_spaces, strict=True):
         assert isinstance(space, Box)
         if not space.bounded:
-            return f"those of {agent} are low={space.low} and high={space.high}"
+            return f"{agent} has low={space.low} and high={space.high}"
         if (space.low, space.high) != (shared.low[: space.size], shared.high[: space.size]):
-            return f"those of {agent} are others than {shared.low} and {shared.high}"
+            return (
+                f"{agent} has low={space.low} and high={space.high}, others have "
+                f"low={shared.low} and high={shared.high}"
+            )
     return None
 
 
