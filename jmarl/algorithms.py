@@ -6,11 +6,12 @@ import jmarl
 from jmarl.actor_critic import ActorCriticPolicy
 from jmarl.choices import CriticInput, Distribution, Ratio
 from jmarl.config import Config, NetConfig, PpoConfig
+from jmarl.continuous import LOG_STD
 from jmarl.envs.base import Env, EnvSpec, Team
 from jmarl.errors import ConfigError
 from jmarl.mat import MatPolicy
+from jmarl.networks import mat
 from jmarl.networks.actor_critic import Shape
-from jmarl.networks.mat import LOG_STD
 from jmarl.objective import Hyper, Objective
 from jmarl.policies import Group, Policy, group_obs_sizes, group_space
 from jmarl.spaces import Box
@@ -49,14 +50,21 @@ def critic_input(config: Config) -> CriticInput:
 
 def action_distribution(net: NetConfig, spec: EnvSpec, agents: tuple[int, ...]) -> Distribution:
     """Of continuous actions: the chosen one, if the world's bounds allow it."""
-    bounded = net.distribution in ("tanh", "beta")
-    if (bounded or net.squash_mean) and (fault := _bounds_fault(spec, agents)):
+    fault, bounded = _bounds_fault(spec, agents), net.distribution in ("tanh", "beta")
+    if (bounded or net.squash_mean) and fault:
         option = f"net.distribution={net.distribution!r}" if bounded else "net.squash_mean=True"
         raise ConfigError(
             f"{option} needs continuous actions with finite bounds, which all agents of a network "
             f"share, but {fault}."
         )
-    return net.distribution or "gaussian"
+    return net.distribution or ("gaussian" if fault or net.squash_mean else "tanh")
+
+
+def start_log_std(net: NetConfig, distribution: Distribution, gaussian: float) -> float:
+    """Of the noise; `gaussian` is the default of one."""
+    if net.log_std is not None:
+        return net.log_std
+    return gaussian if distribution == "gaussian" else LOG_STD[distribution]
 
 
 def _bounds_fault(spec: EnvSpec, agents: tuple[int, ...]) -> str | None:
@@ -68,16 +76,18 @@ def _bounds_fault(spec: EnvSpec, agents: tuple[int, ...]) -> str | None:
         agent, space = spec.agents[i], spec.action_spaces[i]
         assert isinstance(space, Box)
         if not space.bounded:
-            return f"those of {agent} are low={space.low} and high={space.high}"
+            return f"{agent} has low={space.low} and high={space.high}"
         if (space.low, space.high) != (shared.low[: space.size], shared.high[: space.size]):
-            return f"those of {agent} are others than {shared.low} and {shared.high}"
+            return (
+                f"{agent} has low={space.low} and high={space.high}, others have "
+                f"low={shared.low} and high={shared.high}"
+            )
     return None
 
 
 def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> Policy:
     net = config.net
     distribution = action_distribution(net, spec, agents)
-    start = LOG_STD if distribution == "gaussian" else 0.0
     return MatPolicy(
         obs_sizes=group_obs_sizes(spec, agents),
         space=group_space(spec, agents),
@@ -89,7 +99,7 @@ def make_transformer(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> 
         agent_order=net.agent_order,
         precision=net.precision,
         distribution=distribution,
-        log_std=start if net.log_std is None else net.log_std,
+        log_std=start_log_std(net, distribution, gaussian=mat.LOG_STD),
     )
 
 
@@ -98,6 +108,7 @@ def make_actor_critic(
 ) -> Policy:
     """`team`: whose observations a central critic reads, if others than those of `agents`."""
     net = config.net
+    distribution = action_distribution(net, spec, agents)
     return ActorCriticPolicy(
         obs_sizes=group_obs_sizes(spec, agents),
         state_size=spec.state_size,
@@ -121,9 +132,9 @@ def make_actor_critic(
         agent_id=net.agent_id,
         actor_gain=net.actor_gain,
         critic_gain=net.critic_gain,
-        log_std=net.log_std or 0.0,
+        log_std=start_log_std(net, distribution, gaussian=LOG_STD["gaussian"]),
         squash_mean=net.squash_mean,
-        distribution=action_distribution(net, spec, agents),
+        distribution=distribution,
         start_state=net.start_state,
         precision=net.precision,
     )

@@ -20,6 +20,8 @@ import numpy as np
 from jmarl.choices import Distribution
 from jmarl.spaces import Box
 
+# log σ at the start. A wide tanh draws most actions near a bound; simple_spread learns faster so.
+LOG_STD: dict[Distribution, float] = {"gaussian": 0.0, "tanh": 1.0, "beta": 0.0}
 ROUNDS = 3  # proposals for each Gamma variate; all are rejected once in 9,000 times at most
 NODES = 8  # of the quadrature for the entropy of `tanh`
 

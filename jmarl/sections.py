@@ -100,12 +100,14 @@ class NetConfig(Section):
     distribution: Distribution | None = Field(
         default=None,
         description="of continuous actions; gaussian: without bounds, the world clips; tanh: a "
-        "Gaussian squashed into the bounds; beta: a Beta between the bounds; None: gaussian",
+        "Gaussian squashed into the bounds; beta: a Beta between the bounds; None: tanh where all "
+        "agents share finite bounds, else gaussian; ppo: gaussian",
     )
     log_std: float | None = Field(
         default=None,
         description="log σ of continuous actions at the start (mat's gaussian: "
-        "σ = sigmoid(log_std)/2; beta: its concentration is 1/σ²); None: 0, mat's gaussian 1",
+        "σ = sigmoid(log_std)/2; beta: its concentration is 1/σ²); None: 0, tanh 1, mat's "
+        "gaussian 1",
     )
     squash_mean: bool = Field(
         default=False, description="mappo, ippo: sigmoid of Gaussian means, between the bounds"

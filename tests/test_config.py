@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import jmarl
 from jmarl import run_dir
-from jmarl.algorithms import make_env, make_trainer
+from jmarl.algorithms import make_env, make_groups, make_trainer
 from jmarl.config import Config, build, read_preset, to_yaml
 from jmarl.errors import ConfigError
 from jmarl.sections import PpoConfig
@@ -200,8 +200,8 @@ def test_an_algorithm_brings_its_own_defaults_under_what_is_given():
     ("values", "words"),
     [
         ({"env": "mpe/simple_spread"}, "mpe/simple_spread has discrete actions"),
-        ({"env": "unbounded/x"}, r"those of agent_0 are low=\(-inf,\) and high=\(1.0,\)"),
-        ({"env": "unlike/x"}, r"those of agent_1 are others than \(0.0, 0.0\) and \(1.0, 1.0\)"),
+        ({"env": "unbounded/x"}, r"agent_0 has low=\(-inf,\) and high=\(1.0,\)"),
+        ({"env": "unlike/x"}, r"agent_1 has low=\(-1.0, -1.0\) .*, others have low=\(0.0, 0.0\)"),
     ],
 )
 @pytest.mark.parametrize(
@@ -233,6 +233,27 @@ def test_a_gaussian_is_drawn_from_wherever_there_are_no_choices(actions):
     trainer, _ = make_trainer(build(chosen))
     policy = trainer.groups[0].policy
     assert (policy.distribution, policy.log_std) == ("gaussian", -1.0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "net", "expected"),
+    [
+        ("mat", Box.uniform(-2, 2, 1), {}, ("tanh", 1.0)),
+        ("mat", Box.uniform(-2, 2, 1), {"log_std": 0.0}, ("tanh", 0.0)),
+        ("mat", Box.uniform(-2, 2, 1), {"distribution": "beta"}, ("beta", 0.0)),
+        ("mat", Box((-2.0,), (np.inf,)), {}, ("gaussian", 1.0)),
+        ("ippo", Box.uniform(-2, 2, 1), {}, ("tanh", 1.0)),
+        ("ippo", Box.uniform(-2, 2, 1), {"squash_mean": True}, ("gaussian", 0.0)),
+        ("mappo", Box((-2.0,), (np.inf,)), {}, ("gaussian", 0.0)),
+        ("ppo", Box.uniform(-2, 2, 1), {}, ("gaussian", 0.0)),
+        ("ppo", Box.uniform(-2, 2, 1), {"log_std": 0.5}, ("gaussian", 0.5)),
+    ],
+)
+def test_actions_are_squashed_into_finite_bounds_by_default(algorithm, space, net, expected):
+    spec = replace(jmarl.make("probe/context").spec, action_spaces=(space,))
+    config = build({"algorithm": algorithm, "net": net})
+    policy = make_groups(config, spec)[0].policy
+    assert (policy.distribution, policy.log_std) == expected
 
 
 def test_ppo_is_refused_where_several_play():

@@ -75,7 +75,7 @@ def integrated_entropy(mean, scale):
     return scipy.integrate.quad(integrand, -12, 12, limit=200, epsabs=1e-12)[0]
 
 
-@pytest.mark.parametrize(("scale", "error"), [(0.3, 1e-6), (0.6, 5e-5), (1.0, 1e-3), (2.0, 0.03)])
+@pytest.mark.parametrize(("scale", "error"), [(0.3, 1e-6), (0.6, 5e-5), (1.0, 1e-3), (2.7, 0.09)])
 def test_the_entropy_of_tanh_and_its_gradient_are_close_to_the_integral(scale, error, x64):
     """The quadrature's error grows with σ. Derivatives by μ and log σ are the entropy's own."""
 
