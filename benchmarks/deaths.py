@@ -17,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.algorithms import make_trainer
-from jmarl.choices import AgentEnd
-from jmarl.config import Config, build
-from jmarl.crew import Crew
-from jmarl.members import Members
-from jmarl.population import Population
-from jmarl.rollout import rollout
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build
+from jmarl.execution.members import Members
+from jmarl.execution.population import Crew
+from jmarl.learning.rollout import rollout
+from jmarl.learning.vmapped import Population
+from jmarl.literals import AgentEnd
 
 UPDATES = {"3m": 150, "2s3z": 60}
 SEEDS = 4

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from benchmarks.report import Row, arguments, compile_program, console, interleaved, table, write
-from jmarl.distributions import choose
-from jmarl.mat import MatPolicy
+from jmarl.envs.spaces import Discrete
 from jmarl.networks.layers import apply
-from jmarl.policies import one_decision
-from jmarl.spaces import Discrete
+from jmarl.policies.action_distributions import choose
+from jmarl.policies.base import one_decision
+from jmarl.policies.mat import MatPolicy
 from jmarl.types import Decision, Perception
 
 AGENTS = (3, 10, 30, 100)

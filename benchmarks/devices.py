@@ -23,10 +23,10 @@ import jax.numpy as jnp
 
 from benchmarks.collectives import Collective, collectives
 from benchmarks.report import Row, arguments, console, interleaved, table, write
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.devices import DATA, make_mesh, places
-from jmarl.programs import jitted_init, jitted_step
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.execution.compilation import jitted_init, jitted_step
+from jmarl.execution.sharding import DATA, make_mesh, places
 
 DEVICES = (1, 2, 4, 8)
 MEMBERS = 8

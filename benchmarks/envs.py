@@ -26,7 +26,7 @@ from benchmarks.report import (
     table,
     write,
 )
-from jmarl.envs.from_jaxmarl import import_jaxmarl
+from jmarl.envs.adapters.jaxmarl import import_jaxmarl
 
 SCENARIOS = {
     "simple_spread": "simple_spread_v3",

@@ -7,7 +7,7 @@ counts the body of a loop once.
 
 from itertools import pairwise
 
-from jmarl.config import Config
+from jmarl.config.train_config import Config
 from jmarl.envs.base import EnvSpec
 
 

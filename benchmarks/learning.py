@@ -18,14 +18,14 @@ import numpy as np
 from jax import lax
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.algorithms import make_trainer
-from jmarl.config import Config, build, read_preset
-from jmarl.crew import Crew
-from jmarl.distributions import make_actions
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build, read_preset
 from jmarl.envs.base import Env
-from jmarl.evaluation import Episodes
-from jmarl.members import Members
-from jmarl.spaces import Box
+from jmarl.envs.spaces import Box
+from jmarl.execution.members import Members
+from jmarl.execution.population import Crew
+from jmarl.learning.episodes import Episodes
+from jmarl.policies.action_distributions import make_actions
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 SEEDS = {  # preset → seeds that are trained side by side

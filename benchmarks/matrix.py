@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
 from jmarl.envs.mpe import SCENARIOS
-from jmarl.evaluation import play_episodes
+from jmarl.learning.episodes import play_episodes
 
 ALGORITHMS = ("mat", "mappo", "ippo", "rmappo", "rippo")
 ACTIONS = ("discrete", "continuous")

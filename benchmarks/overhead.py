@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.algorithms import make_trainer
-from jmarl.checkpoint import Checkpoints
-from jmarl.config import Config, build
-from jmarl.evaluation import described
-from jmarl.logs import Log
-from jmarl.programs import compile_programs
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build
+from jmarl.execution.compilation import compile_programs
+from jmarl.learning.episodes import described
+from jmarl.runs.checkpoint import Checkpoints
+from jmarl.runs.logs import Log
 
 LIMITS = {"checkpoints": 0.02, "evaluations": 0.10, "logs": 0.01}
 ROUNDS, QUICK_ROUNDS = (5, 15), (1, 5)  # windows of training, repetitions of each effect

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.logs import read_lines
+from jmarl.runs.logs import read_lines
 
 MEMBERS = (1, 4, 16, 64)
 MOST_PROCESSES = 16

@@ -17,9 +17,9 @@ import torch
 
 from benchmarks.report import Row, arguments, console, table, write
 from benchmarks.torch_baseline import ppo as baseline
-from jmarl.algorithms import make_trainer
-from jmarl.config import Config, build, read_preset
-from jmarl.evaluation import play_episodes
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build, read_preset
+from jmarl.learning.episodes import play_episodes
 
 PRESET = Path(__file__).parent.parent / "configs" / "ppo_pendulum.yaml"
 CASE, ENOUGH = "Pendulum-v1", -200.0

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import rich.table
 
-from jmarl.run_dir import own_commit
-from jmarl.terminal import make_console
-from jmarl.wording import command_line
+from jmarl.config.formatting import command_line
+from jmarl.runs.directory import own_commit
+from jmarl.runs.terminal import make_console
 
 RESULTS = Path(__file__).parent / "results"
 WIDTH = None if sys.stdout.isatty() else 140  # a file has no width to fit

@@ -145,8 +145,8 @@ def figures(
     case: str, options: dict[str, Any], times: dict[str, list[dict[str, float]]]
 ) -> list[Row]:
     """Medians over the turns."""
-    from jmarl.algorithms import make_env
-    from jmarl.config import build
+    from jmarl.algorithms.build import make_env
+    from jmarl.config.train_config import build
 
     config = build(options | {"total_updates": 1})
     steps, spec = config.steps_per_update, make_env(config).spec

@@ -61,15 +61,15 @@ Turn = Callable[[int], dict[str, float]]  # so many updates → seconds for one 
 def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     import jax
 
-    from jmarl import cores
-    from jmarl.config import build
-    from jmarl.crew import make_crew
-    from jmarl.devices import places
-    from jmarl.in_flight import Bounded
-    from jmarl.programs import compile_step, jitted_init
+    from jmarl.config.train_config import build
+    from jmarl.execution import cpu_devices
+    from jmarl.execution.compilation import compile_step, jitted_init
+    from jmarl.execution.in_flight import Bounded
+    from jmarl.execution.population import make_crew
+    from jmarl.execution.sharding import places
 
     config = build(options | {"total_updates": 1_000_000})
-    cores.make_devices([(config, 1)])
+    cpu_devices.make_devices([(config, 1)])
     crew = make_crew(config)
     trainer, mesh = crew.shared_out(1)
     hyper: Any = jax.tree.map(lambda x: float(x[0]), crew.hyper)

@@ -10,10 +10,12 @@ import pytest
 
 from benchmarks import matrix
 from benchmarks.collectives import collectives
-from jmarl import sweep
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.devices import (
+from jmarl.algorithms.build import make_trainer
+from jmarl.commands import sweep
+from jmarl.config.train_config import build
+from jmarl.errors import ConfigError
+from jmarl.execution.compilation import jitted_init, jitted_step
+from jmarl.execution.sharding import (
     DATA,
     MEMBER,
     chosen_devices,
@@ -23,12 +25,10 @@ from jmarl.devices import (
     spread,
     state_sharding,
 )
-from jmarl.errors import ConfigError
-from jmarl.evaluation import play_episodes
-from jmarl.in_memory import train
-from jmarl.logs import read_lines
-from jmarl.population import Population
-from jmarl.programs import jitted_init, jitted_step
+from jmarl.learning.episodes import play_episodes
+from jmarl.learning.vmapped import Population
+from jmarl.runs.in_memory import train
+from jmarl.runs.logs import read_lines
 
 MEMBERS, UPDATES = 8, 3
 SCALARS = 24  # sums that a gradient step may take besides its gradient

@@ -6,8 +6,8 @@ from functools import partial
 import jax
 import pytest
 
-from jmarl import evaluate, export, render, report, train
-from jmarl.logs import read_lines
+from jmarl.commands import evaluate, export, render, report, train
+from jmarl.runs.logs import read_lines
 
 ALGORITHMS = (
     *("mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"),

@@ -2,9 +2,9 @@
 
 import json
 
-from jmarl.sweep_config import build
-from jmarl.sweep_plan import plan
-from jmarl.sweep_results import member_name
+from jmarl.config.sweep_options import build
+from jmarl.sweeps.plan import plan
+from jmarl.sweeps.results import member_name
 
 STEPS = 3200  # of an update with the default options
 

@@ -6,8 +6,8 @@ import pytest
 from jax import export
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import Config, build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build
 
 ALGORITHMS = Config.model_json_schema()["properties"]["algorithm"]["enum"]
 PLATFORMS = ("cuda", "tpu")

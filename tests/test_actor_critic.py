@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.networks.actor_critic import Shape
-from jmarl.policies import one_decision
-from jmarl.spaces import Box, Discrete, MultiDiscrete
+from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
+from jmarl.networks.torso import Shape
+from jmarl.policies.actor_critic import ActorCriticPolicy
+from jmarl.policies.base import one_decision
 from jmarl.types import Perception
 
 N, OBS, S, E, T = 3, 4, 5, 6, 7

@@ -1,7 +1,7 @@
 """How many members share a program."""
 
-from jmarl import batching
-from jmarl.batching import fitting, free_bytes, largest_divisor, side_by_side
+from jmarl.execution import batch_size
+from jmarl.execution.batch_size import fitting, free_bytes, largest_divisor, side_by_side
 
 
 def test_batches_are_of_equal_size():
@@ -15,7 +15,7 @@ def test_on_a_cpu_large_members_train_one_after_the_other():
 
 
 def test_of_small_members_some_share_a_program_and_every_core_has_a_batch(monkeypatch):
-    monkeypatch.setattr(batching, "cores", lambda: 2)
+    monkeypatch.setattr(batch_size, "cores", lambda: 2)
     assert side_by_side(64, num_envs=4) == 4
     assert side_by_side(6, num_envs=4) == 3
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.checkpoint import Checkpoints, named_arrays
 from jmarl.errors import ConfigError, RunError
+from jmarl.runs.checkpoint import Checkpoints, named_arrays
 
 
 def state_of(value):

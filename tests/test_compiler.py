@@ -7,8 +7,8 @@ import sys
 import jax
 import pytest
 
-from jmarl import compiler
-from jmarl.compiler import flags_set, known_flags, set_by_user, usable, written
+from jmarl.execution import compiler
+from jmarl.execution.compiler import flags_set, known_flags, set_by_user, usable, written
 
 INVENTED = {"xla_cpu_paint_it_green": True}
 KNOWN = {"xla_cpu_prefer_vector_width": "256"}

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jmarl
-from jmarl import run_dir
-from jmarl.algorithms import make_env, make_groups, make_trainer
-from jmarl.config import Config, build, read_preset, to_yaml
+from jmarl.algorithms.build import make_env, make_groups, make_trainer
+from jmarl.commands.train import parse
+from jmarl.config.options import PpoConfig
+from jmarl.config.train_config import Config, build, read_preset, to_yaml
+from jmarl.envs.spaces import Box
 from jmarl.errors import ConfigError
-from jmarl.sections import PpoConfig
-from jmarl.spaces import Box
-from jmarl.train import parse
+from jmarl.runs import directory as run_dir
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 
@@ -221,7 +221,9 @@ def test_bounds_are_needed_for_actions_between_them(
     }
     if values["env"] in spaces:
         spec = replace(jmarl.make("probe/coordination").spec, action_spaces=spaces[values["env"]])
-        monkeypatch.setattr("jmarl.algorithms.make_env", lambda config: SimpleNamespace(spec=spec))
+        monkeypatch.setattr(
+            "jmarl.algorithms.build.make_env", lambda config: SimpleNamespace(spec=spec)
+        )
     with pytest.raises(ConfigError, match=rf"{option} needs .* finite bounds.*{words}"):
         make_trainer(build(values | {"algorithm": algorithm, "net": net}))
 

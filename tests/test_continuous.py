@@ -7,9 +7,9 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from jmarl.continuous import Beta, TanhGaussian
-from jmarl.distributions import make_actions
-from jmarl.spaces import Box
+from jmarl.envs.spaces import Box
+from jmarl.policies.action_distributions import make_actions
+from jmarl.policies.continuous_actions import Beta, TanhGaussian
 
 torch = pytest.importorskip("torch", reason="torch checks the equations")
 distributions = torch.distributions

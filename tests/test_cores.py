@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from jmarl.config import build
-from jmarl.cores import cores, quota, worthwhile
+from jmarl.config.train_config import build
+from jmarl.execution.cpu_devices import cores, quota, worthwhile
 
 LARGE = {"algorithm": "mappo", "num_envs": 128, "ppo": {"num_minibatches": 1}}
 
@@ -35,7 +35,7 @@ LARGE = {"algorithm": "mappo", "num_envs": 128, "ppo": {"num_minibatches": 1}}
     ],
 )
 def test_cores_are_devices_where_each_has_enough_to_do(there, changes, expected, monkeypatch):
-    monkeypatch.setattr("jmarl.cores.cores", lambda: there)
+    monkeypatch.setattr("jmarl.execution.cpu_devices.cores", lambda: there)
     assert worthwhile(build(LARGE | changes)) == expected
 
 
@@ -45,7 +45,7 @@ def test_cores_are_devices_where_each_has_enough_to_do(there, changes, expected,
 def test_members_train_in_threads_where_these_fill_as_many_cores(
     there, members, expected, monkeypatch
 ):
-    monkeypatch.setattr("jmarl.cores.cores", lambda: there)
+    monkeypatch.setattr("jmarl.execution.cpu_devices.cores", lambda: there)
     assert worthwhile(build(LARGE), members) == expected
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.crew import Crew
-from jmarl.members import Members
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.execution.members import Members
+from jmarl.execution.population import Crew
 
 SEEDS = (7, 3, 5)
 LR = np.array([1e-3, 5e-3, 2e-2])

@@ -14,16 +14,16 @@ from jax.sharding import PartitionSpec
 
 from benchmarks import matrix
 from benchmarks.collectives import Collective, collectives
-from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.devices import DATA, MEMBER, make_mesh, state_sharding
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.envs.spaces import Discrete
 from jmarl.errors import ConfigError
-from jmarl.networks.actor_critic import Shape
-from jmarl.normalize import ValueNorm
-from jmarl.objective import Hyper, Objective
-from jmarl.shards import alone, together, world_numbers
-from jmarl.spaces import Discrete
+from jmarl.execution.sharding import DATA, MEMBER, make_mesh, state_sharding
+from jmarl.learning.collectives import alone, together, world_numbers
+from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.learning.running_statistics import ValueNorm
+from jmarl.networks.torso import Shape
+from jmarl.policies.actor_critic import ActorCriticPolicy
 from jmarl.types import Batch, Perception
 
 HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from jmarl.distributions import make_actions
-from jmarl.spaces import Discrete, MultiDiscrete
+from jmarl.envs.spaces import Discrete, MultiDiscrete
+from jmarl.policies.action_distributions import make_actions
 
 N = 5
 LARGEST = float(np.nextafter(np.float32(1), np.float32(0)))

@@ -5,14 +5,14 @@ import sys
 
 import jax.numpy as jnp
 
-from jmarl.empty_arrays import drop_empty, insert_empty
+from jmarl.execution.empty_arrays import drop_empty, insert_empty
 
 EMPTY = (0, 2)
 COMPILED = """
 import jax, jax.numpy as jnp
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.devices import make_mesh, places, shared_out
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.execution.sharding import make_mesh, places, shared_out
 jax.config.update("jax_num_cpu_devices", 2)
 trainer, hyper = make_trainer(build({"algorithm": "ippo", "num_envs": 16}))
 at = places(trainer, hyper, make_mesh(jax.devices()), batched=False)

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from tiny_runs import configured, go, told
 
-from jmarl.config import build
-from jmarl.ending import PICTURE
-from jmarl.saved_run import resumed_values, run
+from jmarl.config.train_config import build
+from jmarl.replays.best_gif import PICTURE, draw_best
+from jmarl.runs.single import resumed_values, run
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 
@@ -36,7 +36,7 @@ def test_a_picture_that_fails_costs_nothing_else(tmp_path):
     (path / PICTURE).mkdir()  # nothing can be written there
     said = io.StringIO()
     more = {"total_updates": 3, "gif": True, "quiet": False}
-    run(build(resumed_values(path) | more), Console(file=said))
+    run(build(resumed_values(path) | more), Console(file=said), draw_best)
     lines = [line for line in said.getvalue().splitlines() if "no picture" in line]
     assert len(lines) == 1
     assert "all else is saved" in lines[0]
@@ -46,7 +46,7 @@ def test_a_picture_that_fails_costs_nothing_else(tmp_path):
 def test_other_worlds_have_no_picture(tmp_path):
     path, said = tmp_path / "run", io.StringIO()
     values = {"env": "probe/context", "total_updates": 1, "gif": True, "quiet": False}
-    run(configured(path, **values), Console(file=said))
+    run(configured(path, **values), Console(file=said), draw_best)
     assert (path / "summary.json").exists()
     assert not (path / PICTURE).exists()
     assert "picture" not in said.getvalue()

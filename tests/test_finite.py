@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
 from jmarl.envs.base import Env
-from jmarl.finite import all_finite, finite_or_zero
+from jmarl.learning.finite import all_finite, finite_or_zero
+from jmarl.learning.running_statistics import Normalisers, RewardScale, RunningMoments
+from jmarl.learning.vmapped import Population
 from jmarl.networks.gru import states
-from jmarl.normalize import Normalisers, RewardScale, RunningMoments
-from jmarl.population import Population
 
 E = 4
 CHOSEN = {

@@ -11,10 +11,10 @@ from rich.console import Console
 from tiny_runs import configured, digest, go, resumed, told
 
 import jmarl
-from jmarl.crew import make_crew
 from jmarl.errors import ConfigError, RunError
-from jmarl.group_run import GroupDisk, Place, member_parameters, run_group
-from jmarl.members import Members, Parameters, Snapshot
+from jmarl.execution.members import Members, Parameters, Snapshot
+from jmarl.execution.population import make_crew
+from jmarl.runs.multi_seed import GroupDisk, Place, member_parameters, run_group
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 

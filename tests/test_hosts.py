@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tiny_runs import told
 
-from jmarl import hosts
+from jmarl.commands.train import main
+from jmarl.config.options import HostsConfig
 from jmarl.errors import ConfigError
-from jmarl.sections import HostsConfig
-from jmarl.train import main
+from jmarl.execution import multihost
 
 TINY = [
     *("--algorithm", "ippo", "--num-envs", "16", "--rollout-length", "5", "--net.hidden", "8"),
@@ -32,7 +32,7 @@ TINY = [
 ]
 ENDLESS = ("--total-updates", "1000000")
 CUT, UPDATES = 4, 6
-BOUND = 3 * hosts.SILENCE  # seconds in which a process misses another
+BOUND = 3 * multihost.SILENCE  # seconds in which a process misses another
 TIMEOUT = 240  # of any command here
 ROUND_OFF = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -225,7 +225,9 @@ def test_what_the_first_process_refuses_ends_all(cwd):
     ],
 )
 def test_processes_that_cannot_meet_are_refused(asked, words):
-    with pytest.raises(ConfigError, match=words), hosts.joined(HostsConfig(**asked), Console()):
+    never = contextlib.nullcontext
+    given = (HostsConfig(**asked), Console(), never)
+    with pytest.raises(ConfigError, match=words), multihost.joined(*given):
         pass
 
 
@@ -249,7 +251,7 @@ NAMES = st.text("abc/._0123[]'", min_size=1)
 @settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.text(), VALUES | st.lists(VALUES)), st.dictionaries(NAMES, NUMBERS))
 def test_what_is_packed_is_unpacked(about, arrays):
-    about_again, again = hosts.unpacked(hosts.packed(about, arrays))
+    about_again, again = multihost.unpacked(multihost.packed(about, arrays))
     assert about_again == about
     assert again.keys() == arrays.keys()
     for name, array in arrays.items():
@@ -258,13 +260,13 @@ def test_what_is_packed_is_unpacked(about, arrays):
 
 
 def test_a_process_alone_asks_nobody():
-    assert hosts.first()
-    assert not hosts.several()
-    assert hosts.anywhere(None) is None
-    assert hosts.anywhere(signal.SIGTERM) == signal.SIGTERM
-    assert hosts.from_first(lambda: b"said") == b"said"
+    assert multihost.first()
+    assert not multihost.several()
+    assert multihost.anywhere(None) is None
+    assert multihost.anywhere(signal.SIGTERM) == signal.SIGTERM
+    assert multihost.from_first(lambda: b"said") == b"said"
     tree = {"key": jax.random.key(0), "x": jnp.arange(3.0)}
-    assert hosts.fetched(tree, None) is tree
-    there = hosts.put(tree, jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+    assert multihost.fetched(tree, None) is tree
+    there = multihost.put(tree, jax.sharding.SingleDeviceSharding(jax.devices()[0]))
     np.testing.assert_array_equal(there["x"], tree["x"])
     assert (there["key"] == tree["key"]).all()

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jmarl.in_flight import LIMIT, Bounded
+from jmarl.execution.in_flight import LIMIT, Bounded
 
 
 def test_a_few_updates_are_queued_and_no_more():

@@ -8,7 +8,7 @@ import time
 
 from tiny_runs import configured, go, resumed, same_runs
 
-from jmarl.logs import read_lines
+from jmarl.runs.logs import read_lines
 
 KILLS = 20
 UPDATES = 60
@@ -36,7 +36,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path, monkeypatch):
     """kill -9, again and again: nothing finished is lost, and the end is bit for bit the same."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["jmarl.saved_run", "jmarl.checkpoint"])
+    context.set_forkserver_preload(["jmarl.runs.single", "jmarl.runs.checkpoint"])
     chance, path, kills = random.Random(0), tmp_path / "killed", 0
     while True:
         before = progress(path)

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.algorithms import make_groups, make_trainer
-from jmarl.config import build, read_preset
+from jmarl.algorithms.build import make_groups, make_trainer
+from jmarl.config.train_config import build, read_preset
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, padded_view
-from jmarl.evaluation import play_episodes
-from jmarl.policies import group_view
-from jmarl.rollout import perceive
-from jmarl.spaces import Discrete
+from jmarl.envs.spaces import Discrete
+from jmarl.learning.episodes import play_episodes
+from jmarl.learning.rollout import perceive
+from jmarl.policies.base import group_view
 
 GAMMA = 0.95
 CONFIGS = Path(__file__).parent.parent / "configs"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from jmarl import losses
-from jmarl.shards import together
+from jmarl.learning import losses
+from jmarl.learning.collectives import together
 from jmarl.types import DATA
 
 

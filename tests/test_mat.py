@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.mat import MatPolicy
-from jmarl.policies import one_decision
-from jmarl.spaces import Box
+from jmarl.envs.spaces import Box
+from jmarl.policies.base import one_decision
+from jmarl.policies.mat import MatPolicy
 from jmarl.types import Perception
 
 N, OBS, B = 3, 4, 16

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
-from jmarl.evaluation import play_episodes
-from jmarl.mpe2_worlds import make_worlds, play_in_mpe2
-from jmarl.trained import TrainedPolicy
+from jmarl.evaluation.mpe2 import make_worlds, play_in_mpe2
+from jmarl.evaluation.trained_policy import TrainedPolicy
+from jmarl.learning.episodes import play_episodes
 
 
 @pytest.mark.parametrize(

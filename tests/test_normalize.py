@@ -10,7 +10,13 @@ import pytest
 import torch
 import torch_core
 
-from jmarl.normalize import Normalisers, RewardScale, RunningMoments, ValueNorm, popart_rescale
+from jmarl.learning.running_statistics import (
+    Normalisers,
+    RewardScale,
+    RunningMoments,
+    ValueNorm,
+    popart_rescale,
+)
 
 ONE_AGENT = ((0,),)
 

@@ -24,19 +24,6 @@ def test_import_brings_none_of_the_heavy_packages():
         assert heavy not in loaded
 
 
-def test_pure_modules_neither_print_nor_open_nor_jit():
-    """Effects and `jit` live at the edge; the environments are not at the edge."""
-    # the one exception: importing jaxmarl means keeping it from printing
-    pure = ("spaces", "stats", "wording", "report_groups", "report_curves", "report_page")
-    modules = [ROOT / "jmarl" / f"{name}.py" for name in pure]
-    effects = (r"\bprint\(", r"\bopen\(", r"import time\b", r"jax\.jit", r"callback")
-    files = (r"\.(read|write)_(text|bytes)\(", r"\.(mkdir|iterdir|glob)\(")
-    for module in [*(ROOT / "jmarl" / "envs").rglob("*.py"), *modules]:
-        source = module.read_text(encoding="utf-8")
-        for effect in (*effects, *files):
-            assert not re.search(effect, source), f"{effect} in {module}"
-
-
 def test_version_is_that_of_the_distribution():
     import importlib.metadata
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jmarl.learning.microbatches import fewest_pieces, sum_of_pieces
 from jmarl.networks.precision import outer_sum
-from jmarl.parts import fewest_pieces, sum_of_pieces
 
 
 def weighted(part):

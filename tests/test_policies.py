@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jmarl.envs.base import EnvSpec, Team
-from jmarl.policies import Group, group_space, group_view, joint_action, merge, real_features
-from jmarl.spaces import Discrete, MultiDiscrete
+from jmarl.envs.spaces import Discrete, MultiDiscrete
+from jmarl.policies.base import Group, group_space, group_view, joint_action, merge, real_features
 from jmarl.types import Perception
 
 E = 2

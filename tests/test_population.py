@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.population import Population
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.learning.vmapped import Population
 
 M, UPDATES = 3, 3
 

@@ -10,11 +10,11 @@ from jax.extend.core import jaxprs_in_params
 from test_learning import score, trained
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import Config, build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import Config, build
 from jmarl.networks.layers import LayerNorm, apply
 from jmarl.networks.precision import NARROW, product
-from jmarl.policies import one_decision
+from jmarl.policies.base import one_decision
 from jmarl.types import Perception
 
 ALGORITHMS = Config.model_json_schema()["properties"]["algorithm"]["enum"]

@@ -55,8 +55,8 @@ def typed(command):
 
 
 def test_commands_are_understood(monkeypatch):
-    from jmarl import sweep, train
-    from jmarl.sweep_plan import plan
+    from jmarl.commands import sweep, train
+    from jmarl.sweeps.plan import plan
 
     monkeypatch.chdir(ROOT)
     runs, sweeps = typed("jmarl.train"), typed("jmarl.sweep")

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from tiny_runs import configured, go
 
-from jmarl import render
+from jmarl.commands import render
 
 FRAMES = 26  # an episode has 25 steps
 HOSTILE = "<img src=x onerror=alert(1)>"  # a directory may be called so

@@ -12,16 +12,16 @@ from PIL import Image, ImageColor
 from tiny_runs import configured
 
 import jmarl
-from jmarl.algorithms import make_trainer
+from jmarl.algorithms.build import make_trainer
 from jmarl.errors import ConfigError
-from jmarl.evaluation import play_episodes
-from jmarl.normalize import UNCHANGED
-from jmarl.replay import Replay, moves, record
-from jmarl.replay_gif import arranged, gif
-from jmarl.replay_page import LIMIT, page
-from jmarl.replay_story import STORIES, story_of
-from jmarl.replay_told import told
-from jmarl.trained import TrainedPolicy
+from jmarl.evaluation.trained_policy import TrainedPolicy
+from jmarl.learning.episodes import play_episodes
+from jmarl.learning.running_statistics import UNCHANGED
+from jmarl.replays.gif import arranged, gif
+from jmarl.replays.legend import STORIES, story_of
+from jmarl.replays.narration import told
+from jmarl.replays.page import LIMIT, page
+from jmarl.replays.replay import Replay, moves, record
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}<!--&\u2028"
 

@@ -8,9 +8,9 @@ import pytest
 from PIL import ImageColor
 from test_replay import staged
 
-from jmarl.replay_attention import Attention, Map
-from jmarl.replay_page import page
-from jmarl.replay_story import STORIES
+from jmarl.replays.attention import Attention, Map
+from jmarl.replays.legend import STORIES
+from jmarl.replays.page import page
 
 STEPS = 12
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>{{data}}"

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from report_files import config_of, evaluated, write_lines, write_run
 
-from jmarl import report
+from jmarl.commands import report
 
 
 @pytest.fixture

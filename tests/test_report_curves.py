@@ -6,8 +6,8 @@ import numpy as np
 from report_files import config_of, measured, write_lines, write_run
 from scipy import stats
 
-from jmarl.report_curves import METRICS, curve, metrics_of, thinned
-from jmarl.report_data import read_run
+from jmarl.reports.curves import METRICS, curve, metrics_of, thinned
+from jmarl.reports.data import read_run
 
 GREEDY, SAMPLED = METRICS[:2]
 

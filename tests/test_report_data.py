@@ -6,7 +6,7 @@ import pytest
 from report_files import CONFIG, config_of, evaluated, write_lines, write_run
 
 from jmarl.errors import ConfigError
-from jmarl.report_data import UNFINISHED, find_runs, flat, read_run
+from jmarl.reports.data import UNFINISHED, find_runs, flat, read_run
 
 
 def test_runs_are_found_by_themselves_in_groups_and_once(tmp_path):

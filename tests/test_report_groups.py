@@ -7,10 +7,10 @@ from report_files import config_of, evaluated, write_lines, write_run
 from scipy import stats
 from sweep_files import planned, write_sweep
 
-from jmarl.config import to_yaml
-from jmarl.report_data import find_runs, read_run
-from jmarl.report_groups import compared
-from jmarl.sweep_results import member_name, write_results
+from jmarl.config.train_config import to_yaml
+from jmarl.reports.data import find_runs, read_run
+from jmarl.reports.groups import compared
+from jmarl.sweeps.results import member_name, write_results
 
 
 def read(*paths):

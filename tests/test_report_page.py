@@ -9,8 +9,8 @@ from report_files import config_of, evaluated, measured, write_lines, write_run
 from scipy import stats
 from tiny_runs import configured, go
 
-from jmarl.report import Options, report
-from jmarl.report_page import LIMIT
+from jmarl.commands.report import Options, report
+from jmarl.reports.page import LIMIT
 
 HOSTILE = "<script>alert(1)<\\script><!--'\"&amp;\u2028{{data}} <img src=x onerror=alert(2)>"
 PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch_core
 
-from jmarl.returns import gae, monte_carlo
+from jmarl.learning.returns import gae, monte_carlo
 
 T, E, N = 9, 5, 2
 

@@ -9,10 +9,10 @@ import pytest
 from gymnasium.wrappers.utils import RunningMeanStd
 
 import jmarl
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
-from jmarl.normalize import UNCHANGED
-from jmarl.rollout import perceive, rollout, world_keys
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
+from jmarl.learning.rollout import perceive, rollout, world_keys
+from jmarl.learning.running_statistics import UNCHANGED
 
 T, E, GAMMA = 12, 3, 0.9
 

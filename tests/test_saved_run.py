@@ -9,12 +9,12 @@ import pytest
 import yaml
 from tiny_runs import TINY, configured, digest, go, resumed, same_runs
 
-from jmarl import run_dir
-from jmarl.crew import make_crew
 from jmarl.errors import ConfigError, RunError
-from jmarl.finite import all_finite
-from jmarl.logs import read_lines
-from jmarl.saved_run import Disk, resumed_values
+from jmarl.execution.population import make_crew
+from jmarl.learning.finite import all_finite
+from jmarl.runs import directory as run_dir
+from jmarl.runs.logs import read_lines
+from jmarl.runs.single import Disk, resumed_values
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jmarl.config import build
-from jmarl.objective import Hyper
-from jmarl.selection import exchange, perturbed, rung_updates, survivors
+from jmarl.config.train_config import build
+from jmarl.learning.ppo_loss import Hyper
+from jmarl.sweeps.selection import exchange, perturbed, rung_updates, survivors
 
 NAN = float("nan")
 

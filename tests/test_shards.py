@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.shards import alone, together, world_axis
+from jmarl.learning.collectives import alone, together, world_axis
 from jmarl.types import DATA
 
 

@@ -21,15 +21,15 @@ from pathlib import Path
 import pytest
 
 import jmarl
-from jmarl import run_dir
-from jmarl.cli import renamed
-from jmarl.config import build
+from jmarl.commands.arguments import renamed
+from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
-from jmarl.interruption import Interruption
-from jmarl.logs import read_lines
-from jmarl.screen import fitted
-from jmarl.terminal import encodable
-from jmarl.user_dirs import base_directory
+from jmarl.runs import directory as run_dir
+from jmarl.runs.logs import read_lines
+from jmarl.runs.progress import fitted
+from jmarl.runs.signals import Interruption
+from jmarl.runs.terminal import encodable
+from jmarl.runs.user_dirs import base_directory
 
 ROOT = Path(__file__).parent.parent
 TINY = [
@@ -361,7 +361,7 @@ def test_training_from_python_leaves_jax_and_the_disk_alone(tmp_path):
     code = """
 import json, threading
 import jax, jmarl
-from jmarl.config import build
+from jmarl.config.train_config import build
 before = dict(jax.config.values)
 tiny = build({
     "algorithm": "ippo", "num_envs": 4, "rollout_length": 5, "total_updates": 2, "log_every": 1,
@@ -397,7 +397,7 @@ def test_training_from_python_writes_no_directory_that_it_is_given():
 def test_starts_at_the_same_time_get_directories_of_their_own(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from jmarl.config import build; from jmarl.run_dir import create\n"
+        "from jmarl.config.train_config import build; from jmarl.runs.directory import create\n"
         "config = build({}); Path(sys.argv[1]).touch()\n"
         "while not Path('go').exists(): pass\n"
         "for _ in range(25): print(create(config))"
@@ -421,7 +421,7 @@ def test_only_our_own_commit_is_recorded(tmp_path):
     commit = f"git {who} commit -q --allow-empty -m x"
     made = run(f"git init -q && {commit}", tmp_path)
     assert made.returncode == 0, made.stderr
-    ask = [sys.executable, "-c", "from jmarl.run_dir import own_commit; print(own_commit())"]
+    ask = [sys.executable, "-c", "from jmarl.runs.directory import own_commit; print(own_commit())"]
     assert run(ask, tmp_path, PYTHONPATH=str(site)).stdout == "None\n"
     hook = str(tmp_path / ".git")  # git tells hooks where their repository is
     ours = subprocess.run(

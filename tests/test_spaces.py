@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl import spaces
-from jmarl.spaces import Box, Discrete, MultiDiscrete
+from jmarl.envs import spaces
+from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
 
 
 def test_cover_of_like_spaces_is_the_widest():

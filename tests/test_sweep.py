@@ -8,8 +8,8 @@ import warnings
 import pytest
 from sweep_files import write_sweep
 
+from jmarl.commands.sweep import CommandLine, main
 from jmarl.errors import RunError
-from jmarl.sweep import CommandLine, main
 
 
 def test_a_refusal_is_one_message_and_leaves_nothing_behind(tmp_path):
@@ -43,9 +43,9 @@ def swept(monkeypatch, tmp_path):
             write_sweep(tmp_path, plan, [[-9.0, -float(m.index)] for m in plan.members])
             return types.SimpleNamespace(path=tmp_path, stopped_by=stopped_by)
 
-        module = types.ModuleType("jmarl.sweep_run")
+        module = types.ModuleType("jmarl.sweeps.run")
         monkeypatch.setattr(module, "run_sweep", run_sweep, raising=False)
-        monkeypatch.setitem(sys.modules, "jmarl.sweep_run", module)
+        monkeypatch.setitem(sys.modules, "jmarl.sweeps.run", module)
         monkeypatch.setattr(sys, "argv", ["jmarl.sweep", *arguments])
         main()
 

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jmarl.commands.sweep import parse
+from jmarl.config.option_names import FIELDS, SHORT, flat, nested, traced
+from jmarl.config.sweep_options import Draw, build, to_yaml
 from jmarl.errors import ConfigError
-from jmarl.objective import Hyper
-from jmarl.sweep import parse
-from jmarl.sweep_config import Draw, build, to_yaml
-from jmarl.sweep_names import FIELDS, SHORT, flat, nested, traced
+from jmarl.learning.ppo_loss import Hyper
 
 FILE = """
 preset: presets/spread.yaml

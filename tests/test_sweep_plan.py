@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jmarl.config.sweep_options import build
 from jmarl.errors import ConfigError
-from jmarl.sweep_config import build
-from jmarl.sweep_plan import plan, traced
+from jmarl.sweeps.plan import plan, traced
 
 
 def planned(**values):

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 from sweep_files import planned, write_sweep
 
-from jmarl.sweep_plots import _axis, _line, write_plots
-from jmarl.sweep_results import rank, write_results
+from jmarl.sweeps.plots import _axis, _line, write_plots
+from jmarl.sweeps.results import rank, write_results
 
 BUDGET = {"total_updates": 2}
 

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from sweep_files import STEPS, planned, write_member, write_sweep
 
-from jmarl.config import build, read_preset
-from jmarl.logs import read_lines
-from jmarl.sweep_results import member_name, show, write_results
-from jmarl.train import parse
+from jmarl.commands.train import parse
+from jmarl.config.train_config import build, read_preset
+from jmarl.runs.logs import read_lines
+from jmarl.sweeps.results import member_name, show, write_results
 
 BUDGET = {"total_updates": 4, "algorithm": "ippo"}
 

@@ -13,13 +13,13 @@ from rich.console import Console
 from tiny_runs import TINY, told
 
 import jmarl
-from jmarl.config import build as build_run
-from jmarl.config import read_preset
+from jmarl.config.sweep_options import build
+from jmarl.config.train_config import build as build_run
+from jmarl.config.train_config import read_preset
 from jmarl.errors import ConfigError
-from jmarl.sweep_config import build
-from jmarl.sweep_plan import plan
-from jmarl.sweep_results import write_results
-from jmarl.sweep_run import run_sweep
+from jmarl.sweeps.plan import plan
+from jmarl.sweeps.results import write_results
+from jmarl.sweeps.run import run_sweep
 
 RUN = {k: v for k, v in TINY.items() if k != "quiet"} | {"algorithm": "ippo", "total_updates": 8}
 LR = [1e-3, 5e-3, 1e-2, 2e-2]

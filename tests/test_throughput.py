@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import compare, flops, throughput
 from benchmarks.report import Row
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
 
 ROOT = Path(__file__).parent.parent
 

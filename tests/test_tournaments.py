@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from jmarl.objective import Hyper
-from jmarl.tournaments import Halving, Pbt
+from jmarl.learning.ppo_loss import Hyper
+from jmarl.sweeps.schedulers import Halving, Pbt
 
 
 class Noted:

@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 from tiny_runs import same_runs
 
-from jmarl.logs import read_lines
+from jmarl.runs.logs import read_lines
 
 TINY = [
     *("--num-envs", "4", "--rollout-length", "5", "--total-updates", "3", "--log-every", "2"),

@@ -128,7 +128,7 @@ def test_evaluate_writes_figures_in_the_one_form(run, tmp_path):
     ],
 )
 def test_evaluate_refuses_in_one_sentence(arguments, words, run, monkeypatch, capsys):
-    from jmarl.evaluate import main
+    from jmarl.commands.evaluate import main
 
     line = [str(run[0]) if a == "RUN" else str(a) for a in arguments]
     monkeypatch.setattr("sys.argv", ["evaluate", *line])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks import matrix
-from jmarl.algorithms import make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_trainer
+from jmarl.config.train_config import build
 from jmarl.envs.base import Team
 from jmarl.envs.mpe import SCENARIOS
-from jmarl.evaluation import play_episodes
-from jmarl.rollout import shared_reward
+from jmarl.learning.episodes import play_episodes
+from jmarl.learning.rollout import shared_reward
 
 TINY = matrix.TINY | {"num_envs": 8, "total_updates": 10}
 

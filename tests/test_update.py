@@ -7,8 +7,7 @@ import optax
 import pytest
 import torch
 
-from jmarl.types import DATA, Batch, Perception
-from jmarl.update import (
+from jmarl.learning.update import (
     Learner,
     blocks,
     chunks,
@@ -20,6 +19,7 @@ from jmarl.update import (
     learn,
     scheduled,
 )
+from jmarl.types import DATA, Batch, Perception
 
 T, E = 3, 8
 

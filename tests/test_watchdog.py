@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from jmarl.recording import Unrecorded
-from jmarl.runner import Runner, Start
-from jmarl.watchdog import Watchdog
+from jmarl.runs.loop import Runner, Start
+from jmarl.runs.recorder import Unrecorded
+from jmarl.runs.watchdog import Watchdog
 
 
 def test_it_speaks_once_when_nothing_moves():

@@ -17,14 +17,14 @@ import torch_core
 from flax import struct
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from jmarl.algorithms import make_groups, make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_groups, make_trainer
+from jmarl.config.train_config import build
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, padded_view
-from jmarl.evaluation import play_episodes
-from jmarl.normalize import UNCHANGED, ValueNorm
-from jmarl.rollout import rollout, world_keys
-from jmarl.spaces import Discrete
+from jmarl.envs.spaces import Discrete
+from jmarl.learning.episodes import play_episodes
+from jmarl.learning.rollout import rollout, world_keys
+from jmarl.learning.running_statistics import UNCHANGED, ValueNorm
 from jmarl.types import Perception, float_dtype
 
 E, T, N, A, GAMMA, LAMBDA = 5, 12, 3, 3, 0.9, 0.8

@@ -4,9 +4,10 @@ import json
 
 from rich.console import Console
 
-from jmarl.config import build
-from jmarl.logs import read_lines
-from jmarl.saved_run import check_continuation, resumed_values, run
+from jmarl.config.train_config import build
+from jmarl.replays.best_gif import draw_best
+from jmarl.runs.logs import read_lines
+from jmarl.runs.single import check_continuation, resumed_values, run
 
 TINY = {
     "num_envs": 4,
@@ -32,7 +33,7 @@ def configured(path, algorithm="ippo", **values):
 
 
 def go(config):
-    return run(config, Console(quiet=True)).outcome
+    return run(config, Console(quiet=True), draw_best).outcome
 
 
 def resumed(path, **values):

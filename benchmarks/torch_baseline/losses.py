@@ -55,7 +55,8 @@ def gae(reward, value, next_value, truncated, gamma, gae_lambda, time_limit="boo
     """Generalised advantage and return, backwards over t; -> (g, g + value), each (T, E, N).
 
     δ_t = r_t + γ V(next_t) - V_t;  g_t = δ_t + γλ g_{t+1}, the latter not where truncated.
-    All worlds are cut together: `truncated` is T booleans. Time limits as in `jmarl.returns`.
+    All worlds are cut together: `truncated` is T booleans. Time limits as in
+    `jmarl.learning.returns`.
     """
     cut = [t for t, ends in enumerate(truncated) if ends]
     if time_limit != "bootstrap" and cut:

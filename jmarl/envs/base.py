@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jmarl import spaces
+from jmarl.envs import spaces
+from jmarl.envs.spaces import Box, Space
 from jmarl.errors import ConfigError, unknown
-from jmarl.spaces import Box, Space
 from jmarl.types import TimeStep
 
 
@@ -115,11 +115,11 @@ def keys_per_world(key: jax.Array, num_envs: int) -> jax.Array:
 FAMILIES = {
     "mpe": "jmarl.envs.mpe",
     "probe": "jmarl.envs.probe",
-    "jaxmarl": "jmarl.envs.from_jaxmarl",
-    "gymnax": "jmarl.envs.from_gymnax",
-    "playground": "jmarl.envs.from_brax",
-    "brax": "jmarl.envs.from_brax",
-    "dm_control": "jmarl.envs.from_brax",
+    "jaxmarl": "jmarl.envs.adapters.jaxmarl",
+    "gymnax": "jmarl.envs.adapters.gymnax",
+    "playground": "jmarl.envs.adapters.brax",
+    "brax": "jmarl.envs.adapters.brax",
+    "dm_control": "jmarl.envs.adapters.brax",
 }
 
 

@@ -25,8 +25,8 @@ from flax import struct
 
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.envs.spaces import Box, Discrete
 from jmarl.errors import check_choice, check_known, unknown
-from jmarl.spaces import Box, Discrete
 from jmarl.types import float_dtype
 
 FEATURES = 2

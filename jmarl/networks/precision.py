@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jmarl.choices import Precision
+from jmarl.literals import Precision
 
 
 def narrow(x: jax.Array, precision: Precision) -> jax.Array:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jmarl.mpe2_worlds import VERSIONS
+from jmarl.evaluation.mpe2 import VERSIONS
 
 # our option → mpe2's
 OPTIONS = {"num_agents": "N", "episode_length": "max_cycles"}

@@ -9,10 +9,10 @@ import pytest
 
 import jmarl
 from benchmarks import matrix
-from jmarl.config import build
-from jmarl.envs.from_brax import playground_name
-from jmarl.in_memory import train
-from jmarl.spaces import Box, Discrete
+from jmarl.config.train_config import build
+from jmarl.envs.adapters.brax import playground_name
+from jmarl.envs.spaces import Box, Discrete
+from jmarl.runs.in_memory import train
 
 pytestmark = pytest.mark.usefixtures("foreign")
 

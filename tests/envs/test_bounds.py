@@ -7,10 +7,10 @@ import pytest
 from flax import struct
 
 import jmarl
+from jmarl.envs.adapters.brax import BraxWorld
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched
-from jmarl.envs.from_brax import BraxWorld
-from jmarl.spaces import Box, Discrete
+from jmarl.envs.spaces import Box, Discrete
 
 WORLDS = 4
 

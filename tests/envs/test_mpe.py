@@ -12,7 +12,7 @@ from jmarl.envs.mpe import SCENARIOS
 from jmarl.envs.mpe.env import MpeState
 from jmarl.envs.mpe.simple_spread import SimpleSpread
 from jmarl.envs.mpe.world import World, others
-from jmarl.spaces import Discrete, MultiDiscrete
+from jmarl.envs.spaces import Discrete, MultiDiscrete
 
 ALL = sorted(SCENARIOS)
 

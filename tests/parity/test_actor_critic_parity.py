@@ -19,25 +19,25 @@ import torch
 import torch_actor_critic as reference
 import torch_core
 
-from jmarl.actor_critic import ActorCriticPolicy
-from jmarl.algorithms import make_optimiser, make_trainer
-from jmarl.config import build, read_preset
-from jmarl.losses import masked_mean
-from jmarl.networks.actor_critic import Shape
-from jmarl.normalize import ValueNorm
-from jmarl.objective import Hyper, Objective
-from jmarl.policies import one_decision
-from jmarl.rollout import rollout
-from jmarl.sections import PpoConfig
-from jmarl.spaces import Box, Discrete, MultiDiscrete
-from jmarl.torch_import import (
+from jmarl.algorithms.build import make_optimiser, make_trainer
+from jmarl.config.options import PpoConfig
+from jmarl.config.train_config import build, read_preset
+from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
+from jmarl.evaluation.torch_import import (
     convert_onpolicy,
     read_onpolicy,
     read_onpolicy_separated,
     read_value_norm,
 )
+from jmarl.learning.losses import masked_mean
+from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.learning.rollout import rollout
+from jmarl.learning.running_statistics import ValueNorm
+from jmarl.learning.update import Learner, gradient_step
+from jmarl.networks.torso import Shape
+from jmarl.policies.actor_critic import ActorCriticPolicy
+from jmarl.policies.base import one_decision
 from jmarl.types import Batch, Perception
-from jmarl.update import Learner, gradient_step
 
 N, OBS, H, T, E = 3, 5, 8, 4, 6
 STEPS, LR = 5, 7e-4  # of Adam

@@ -8,7 +8,7 @@ import pytest
 from test_mat_parity import B, N, data, models, seen, to_torch
 
 from benchmarks.torch_baseline.mat_networks import SelfAttention
-from jmarl.replay_attention import PARTS, Watched, attention_of
+from jmarl.replays.attention import PARTS, Watched, attention_of
 
 BLOCKS, HEADS = 2, 2
 DECODER = ("actions", "decision")

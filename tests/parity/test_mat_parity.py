@@ -12,16 +12,16 @@ import torch
 import torch_core
 import torch_mat
 
-from jmarl.losses import moments
-from jmarl.mat import MatPolicy
+from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
+from jmarl.evaluation.torch_import import convert_mat, read_mat
+from jmarl.learning.losses import moments
+from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.learning.running_statistics import ValueNorm
+from jmarl.learning.update import Learner, gradient_step
 from jmarl.networks.layers import LayerNorm
-from jmarl.normalize import ValueNorm
-from jmarl.objective import Hyper, Objective
-from jmarl.policies import one_decision, real_features
-from jmarl.spaces import Box, Discrete, MultiDiscrete
-from jmarl.torch_import import convert_mat, read_mat
+from jmarl.policies.base import one_decision, real_features
+from jmarl.policies.mat import MatPolicy
 from jmarl.types import Batch, Evaluation, Perception
-from jmarl.update import Learner, gradient_step
 
 N, OBS, A, D, B = 3, 7, 5, 16, 12
 KINDS = ["Discrete", "Continuous", "masked"]

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from benchmarks.torch_baseline import ppo as reference
-from jmarl.algorithms import make_actor_critic, make_trainer
-from jmarl.config import build
+from jmarl.algorithms.build import make_actor_critic, make_trainer
+from jmarl.config.train_config import build
+from jmarl.learning.update import Learner
 from jmarl.types import Batch, Perception
-from jmarl.update import Learner
 
 T, E, OBS = 6, 4, 3  # of gymnax's Pendulum
 EPOCHS, MINIBATCHES = 5, 3

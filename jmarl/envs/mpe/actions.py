@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jmarl.envs.mpe.world import Agent, Cast, one_hot
-from jmarl.spaces import Box, Discrete, MultiDiscrete, Space
+from jmarl.envs.spaces import Box, Discrete, MultiDiscrete, Space
 from jmarl.types import float_dtype
 
 MOVES = 5

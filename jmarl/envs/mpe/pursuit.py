@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jmarl.envs.mpe.world import Cast, World, touching
-from jmarl.folds import fold
+from jmarl.kernels.short_reductions import fold
 
 
 def captures(cast: Cast, world: World, num_adversaries: int) -> jax.Array:

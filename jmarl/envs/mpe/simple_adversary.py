@@ -19,7 +19,7 @@ from jmarl.envs.mpe.world import (
     relative,
 )
 from jmarl.errors import check_int
-from jmarl.folds import least
+from jmarl.kernels.short_reductions import least
 
 ADVERSARIES = 1
 

@@ -14,7 +14,7 @@ from jmarl.envs.mpe.world import (
     at_rest,
     one_hot,
 )
-from jmarl.folds import total
+from jmarl.kernels.short_reductions import total
 
 WORDS = 4
 SECRETS = 2  # landmarks; secret k and key k are the k-th unit vector

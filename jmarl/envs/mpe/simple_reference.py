@@ -20,7 +20,7 @@ from jmarl.envs.mpe.world import (
     square_norm,
 )
 from jmarl.errors import check_float
-from jmarl.folds import total
+from jmarl.kernels.short_reductions import total
 
 WORDS = 10
 COLOURS = 3  # landmark k is bright in colour k

@@ -21,7 +21,7 @@ from jmarl.envs.mpe.world import (
     touching,
 )
 from jmarl.errors import check_float, check_int
-from jmarl.folds import fold, total
+from jmarl.kernels.short_reductions import fold, total
 
 MESSAGE_SIZE = 2  # agents are silent, yet mpe2 shows each other's (zero) messages
 

@@ -18,7 +18,7 @@ from jmarl.envs.mpe.world import (
     relative,
 )
 from jmarl.errors import check_int
-from jmarl.folds import total
+from jmarl.kernels.short_reductions import total
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from jmarl.envs.mpe.world import (
     touching,
 )
 from jmarl.errors import check_int
-from jmarl.folds import fold, least, total
+from jmarl.kernels.short_reductions import fold, least, total
 from jmarl.types import float_dtype
 
 WORDS = 4

@@ -2,8 +2,8 @@
 
 Worlds lie on the **last** axis, so that every operation is a long vector over worlds: positions
 are `[entity, 2, E]`. Reductions over entities are written as folds of elementwise operations
-(`jmarl.folds`): XLA's CPU backend vectorises those, but not a reduction over a short
-leading axis, which measured 2–3 times slower on the whole step.
+(`jmarl.kernels.short_reductions`): XLA's CPU backend vectorises those, but not a reduction over a
+short leading axis, which measured 2–3 times slower on the whole step.
 """
 
 import math
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from jmarl.folds import fold, total
+from jmarl.kernels.short_reductions import fold, total
 from jmarl.types import float_dtype
 
 DT = 0.1

@@ -1,0 +1,19 @@
+"""python -m jmarl: the commands, one line each."""
+
+COMMANDS = {
+    "train": "train a team of agents",
+    "evaluate": "score a trained policy",
+    "sweep": "train many settings and seeds, and rank them",
+    "render": "draw episodes of a trained policy",
+    "report": "compare runs on one page",
+    "export": "write a policy as a file that acts with jax alone",
+}
+
+
+def main() -> None:
+    for name, what in COMMANDS.items():
+        print(f"python -m jmarl.{name:<9} {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From an algorithm's name to its policy and trainer."""

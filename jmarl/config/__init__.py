@@ -1,0 +1,1 @@
+"""Options of runs and sweeps: declared, read and checked."""

@@ -1,0 +1,133 @@
+"""MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`. Playground
+has the tasks of the DM Control Suite, so `dm_control/<domain>/<task>` names them too.
+
+Both give `reset(key) -> state` and `step(state, action) -> state` with `obs`, `reward` and `done`;
+`done` is a true end. The time limit is kept here.
+"""
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from jmarl.envs.base import EnvSpec, Team
+from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.envs.spaces import Box
+from jmarl.errors import ConfigError, check_int, check_known, unknown
+from jmarl.types import float_dtype
+
+BRAX_EPISODE_LENGTH = 1000
+
+
+class TimedState(struct.PyTreeNode):
+    world: Any
+    step: jax.Array  # [] int32
+
+
+@dataclass(frozen=True)
+class BraxWorld:
+    """One world with Brax's interface, and a time limit."""
+
+    name: str
+    env: Any
+    episode_length: int
+    spec: EnvSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", self._describe())
+
+    def _describe(self) -> EnvSpec:
+        obs = jax.eval_shape(self.env.reset, jax.random.key(0)).obs
+        if not hasattr(obs, "size"):
+            raise ConfigError(f"{self.name} does not give one observation vector.")
+        return EnvSpec(
+            name=self.name,
+            agents=("agent_0",),
+            teams=(Team("agents", (0,)),),
+            obs_sizes=(obs.size,),
+            action_spaces=(Box.uniform(-1.0, 1.0, self.env.action_size),),
+            state_size=obs.size,
+            episode_length=self.episode_length,
+            dialect=self.name.partition("/")[0],
+        )
+
+    def reset(self, key: jax.Array) -> tuple[TimedState, View]:
+        world = self.env.reset(key)
+        return TimedState(world, jnp.zeros((), jnp.int32)), self._view(world.obs)
+
+    def step(
+        self, key: jax.Array, state: TimedState, action: jax.Array
+    ) -> tuple[TimedState, Outcome]:
+        del key  # these worlds carry their own
+        world = self.env.step(state.world, action[0])
+        state = TimedState(world, state.step + 1)
+        terminated = jnp.asarray(world.done, bool)
+        truncated = (state.step >= self.episode_length) & ~terminated
+        reward = jnp.asarray(world.reward, float_dtype()).reshape(1)
+        return state, Outcome(self._view(world.obs), reward, terminated, truncated)
+
+    def _view(self, obs: jax.Array) -> View:
+        return padded_view(self.spec, [jnp.ravel(obs).astype(float_dtype())])
+
+
+def require(extra: str, name: str) -> None:
+    """Refuse a world whose package is not installed, naming the extra that brings it."""
+    module = {"playground": "mujoco_playground", "brax": "brax"}[extra]
+    if importlib.util.find_spec(module) is None:
+        raise ConfigError(
+            f"{name} needs the {extra!r} extra, which is not installed: "
+            f'pip install "jmarl[{extra}]".'
+        )
+
+
+def playground_name(name: str, task: str) -> str:
+    """`dm_control/cartpole/balance` → `CartpoleBalance`, as Playground calls the same task."""
+    parts = task.split("/")
+    if len(parts) != 2 or not all(re.fullmatch(r"[a-z][a-z0-9_]*", part) for part in parts):
+        raise ConfigError(
+            f"environment {name!r} is malformed: write dm_control/DOMAIN/TASK, such as "
+            "dm_control/cartpole/balance."
+        )
+    named = {"ball_in_cup/catch": "BallInCup", "point_mass/easy": "PointMass"}  # only these differ
+    return named.get(task, "".join(word.capitalize() for word in re.split("[/_]", task)))
+
+
+def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
+    """Option: `episode_length`."""
+    family = name.partition("/")[0]
+    if family == "dm_control":
+        family, world = "playground", playground_name(name, world)
+        name = f"playground/{world}"
+    require(family, name)
+    check_known(f"option of {name}", options, ["episode_length"])
+    load = _load_playground if family == "playground" else _load_brax
+    env, episode_length = load(name, world)
+    episode_length = options.get("episode_length", episode_length)
+    check_int("episode_length", episode_length, low=1)
+    return Batched(BraxWorld(name, env, episode_length))
+
+
+def _load_playground(name: str, world: str) -> tuple[Any, int]:
+    from mujoco_playground import registry  # pyright: ignore[reportMissingImports]
+
+    if world not in registry.ALL_ENVS:
+        raise unknown("environment", name, [f"playground/{known}" for known in registry.ALL_ENVS])
+    config = registry.get_default_config(world)
+    # the default, warp, is for NVIDIA's devices; XLA runs everywhere
+    warp = jax.default_backend() == "gpu"
+    overrides = {} if warp or "impl" not in config else {"impl": "jax"}
+    env = registry.load(world, config=config, config_overrides=overrides)
+    return env, int(config.episode_length)
+
+
+def _load_brax(name: str, world: str) -> tuple[Any, int]:
+    from brax import envs  # pyright: ignore
+
+    if world not in envs._envs:
+        raise unknown("environment", name, [f"brax/{known}" for known in envs._envs])
+    return envs.get_environment(world), BRAX_EPISODE_LENGTH

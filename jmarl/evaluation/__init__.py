@@ -1,0 +1,1 @@
+"""Trained policies: loaded, played in other worlds."""

@@ -1,0 +1,1 @@
+"""Training programs: compiled, placed on devices, run in batches."""

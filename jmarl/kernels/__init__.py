@@ -1,0 +1,1 @@
+"""Operations that are tuned by hand for XLA."""

@@ -1,0 +1,1 @@
+"""The training core: rollout, returns, losses, updates. Pure functions."""

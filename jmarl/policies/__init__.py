@@ -1,0 +1,1 @@
+"""The policy interface and its implementations."""

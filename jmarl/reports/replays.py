@@ -1,0 +1,65 @@
+"""The best policies of a report at play: pages to be put into its page."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain, zip_longest
+from typing import NamedTuple
+
+from jmarl.reports.data import Run
+from jmarl.reports.groups import Setting, World
+
+FAMILY = "mpe/"  # whose worlds can be drawn
+LIMIT = 2_000_000  # bytes of all replays together
+SEED = 1  # of initial states, as in jmarl.render
+
+
+class Replayed(NamedTuple):
+    label: str  # of the setting
+    run: str
+    page: str  # empty: there is none
+    why: str  # there is none
+
+
+def chosen(worlds: Sequence[World], count: int) -> list[Setting]:
+    """The best of every world, then the second best, …"""
+    ranks = zip_longest(*(world.settings for world in worlds))
+    return [setting for setting in chain.from_iterable(ranks) if setting is not None][:count]
+
+
+def replays(
+    settings: Sequence[Setting], episodes: int, tell: Callable[[str], None]
+) -> list[Replayed]:
+    """Of each setting's best run; `tell` hears what is going on."""
+    made: list[Replayed] = []
+    for place, setting in enumerate(settings, start=1):
+        tell(f"replay {place} of {len(settings)} …")
+        run = setting.best_run
+        text, why = "", ""
+        if not str(run.config.get("env")).startswith(FAMILY):
+            why = f"{run.config.get('env')} cannot be drawn; only the native {FAMILY}… worlds can."
+        else:
+            text, why = _attempt(run, episodes)
+        if sum(len(one.page) for one in made) + len(text) > LIMIT:
+            text, why = "", "left out, for the page would become too large."
+        made.append(Replayed(setting.label, run.name, text, why))
+    return made
+
+
+def _attempt(run: Run, episodes: int) -> tuple[str, str]:
+    """The page, or why there is none: whatever is wrong with a checkpoint, curves are still worth
+    showing."""
+    try:
+        return _played(run, episodes), ""
+    except Exception as error:
+        return "", str(error) or type(error).__name__
+
+
+def _played(run: Run, episodes: int) -> str:
+    import jax  # only now: it takes seconds, and reports without replays need none of it
+
+    from jmarl.evaluation.trained_policy import load_policy
+    from jmarl.replays.page import page
+    from jmarl.replays.replay import record
+
+    replay = record(load_policy(run.path, "best"), jax.random.key(SEED), episodes)
+    about = f"{replay.algorithm}, best checkpoint, likeliest actions, seed {SEED}"
+    return page(replay, run.directory, about)

@@ -1,0 +1,1 @@
+"""Training with its effects, and what a run leaves on disk."""
