@@ -5,9 +5,9 @@ import sys
 
 import jax
 import pytest
-from browser import browser, open_page  # noqa: F401 (fixtures)
 
 from jmarl.execution.compiler import known_flags, written
+from tests.support.browser import browser, open_page  # noqa: F401 (fixtures)
 
 # Tests compile much and run little: without XLA's optimiser and with its older code generator,
 # where this jaxlib has one, they take half of the time. XLA reads the flags at its first use;

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from tests.mutations_of_runs import RUNS
 
 ROOT = Path(__file__).parent.parent
-WIRING = "tests/test_wiring.py"
+WIRING = "tests/learning/test_wiring.py"
 BOUNDS = "tests/envs/test_bounds.py"
-CONTINUOUS = "tests/test_continuous.py"
+CONTINUOUS = "tests/policies/test_continuous_actions.py"
 
 
 class Mutation(NamedTuple):
@@ -95,21 +95,21 @@ MUTATIONS = [
         "envs/spaces.py",
         "[(0, 0)] * (components.ndim - 1) + [(0, missing)]",
         "[(0, 0)] * (components.ndim - 1) + [(missing, 0)]",
-        "tests/test_policies.py",
+        "tests/policies/test_base.py",
     ),
     Mutation(
         "padding counts in layer norms",
         "policies/base.py",
         "return None if own.all() else jnp.asarray(own, float_dtype())",
         "return None",
-        "tests/test_actor_critic.py",
+        "tests/policies/test_actor_critic.py",
     ),
     Mutation(
         "padding is shifted by layer norms",
         "networks/layers.py",
         "* scale + shift) * real).astype",
         "* scale + shift)).astype",
-        "tests/test_actor_critic.py",
+        "tests/policies/test_actor_critic.py",
     ),
     Mutation(
         "padding marks do not follow the order of turns",
@@ -123,7 +123,7 @@ MUTATIONS = [
         "policies/actor_critic.py",
         "if len(set(sizes)) == 1:",
         "if True:",
-        "tests/test_actor_critic.py",
+        "tests/policies/test_actor_critic.py",
     ),
     Mutation(
         "who is out counts in observations' moments",
@@ -232,56 +232,56 @@ MUTATIONS = [
         "learning/update.py",
         "order = jax.random.permutation(key, count) if shuffled",
         "order = jax.random.permutation(jax.random.key(0), count) if shuffled",
-        "tests/test_update.py",
+        "tests/learning/test_update.py",
     ),
     Mutation(
         "minibatches of neighbouring worlds",
         "learning/update.py",
         "groups = jnp.moveaxis(x.reshape(length, worlds // count, count, *rest), 2, 0)",
         "groups = jnp.moveaxis(x.reshape(length, count, worlds // count, *rest), 1, 0)",
-        "tests/test_update.py",
+        "tests/learning/test_update.py",
     ),
     Mutation(
         "chunks of different worlds mixed",
         "learning/update.py",
         "jnp.moveaxis(pieces, 0, 2)",
         "jnp.moveaxis(pieces, 0, 1)",
-        "tests/test_update.py",
+        "tests/learning/test_update.py",
     ),
     Mutation(
         "the same noise in every shard",
         "learning/collectives.py",
         "first = lax.axis_index(DATA) * num_envs if shards > 1 else 0",
         "first = 0",
-        "tests/test_devices.py -k numbers",
+        "tests/execution/test_sharding.py -k numbers",
     ),
     Mutation(
         "surrogate maximised the wrong way",
         "learning/losses.py",
         "return -jnp.minimum(ratio * advantage, clipped * advantage)",
         "return -jnp.maximum(ratio * advantage, clipped * advantage)",
-        "tests/test_losses.py",
+        "tests/learning/test_losses.py",
     ),
     Mutation(
         "huber's slope",
         "learning/losses.py",
         "delta * (size - 0.5 * delta)",
         "delta * size",
-        "tests/test_losses.py",
+        "tests/learning/test_losses.py",
     ),
     Mutation(
         "optimistic value clip",
         "learning/losses.py",
         "return jnp.maximum(loss, clipped_loss)",
         "return jnp.minimum(loss, clipped_loss)",
-        "tests/test_losses.py",
+        "tests/learning/test_losses.py",
     ),
     Mutation(
         "dead agents in value statistics",
         "learning/ppo_loss.py",
         "counted = everything if self.inactive_targets else mask",
         "counted = everything",
-        "tests/test_wiring.py -k statistics",
+        "tests/learning/test_wiring.py -k statistics",
     ),
     *(Mutation(*given) for given in RUNS),
     Mutation(
@@ -352,21 +352,21 @@ MUTATIONS = [
         "policies/mat.py",
         'return std(log_std) if self.distribution == "gaussian" else jnp.exp(log_std)',
         "return std(log_std)",
-        "tests/test_mat.py",
+        "tests/policies/test_mat.py",
     ),
     Mutation(
         "continuous: a sigmoid whatever the bounds",
         "policies/actor_critic.py",
         "return self.space.from_unit(jax.nn.sigmoid(logits))",
         "return jax.nn.sigmoid(logits)",
-        "tests/test_actor_critic.py",
+        "tests/policies/test_actor_critic.py",
     ),
     Mutation(
         "continuous: bounds are not asked for",
         "algorithms/build.py",
         "if (bounded or net.squash_mean) and fault:",
         "if net.squash_mean and fault:",
-        "tests/test_config.py",
+        "tests/config/test_train_config.py",
     ),
     Mutation(
         "continuous: a Gaussian's checkpoint for any distribution",

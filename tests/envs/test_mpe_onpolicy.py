@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from onpolicy_world import OnPolicyWorld
 
 import jmarl
 from jmarl.envs.mpe.simple_spread import SimpleSpread
+from tests.support.onpolicy_world import OnPolicyWorld
 
 
 def actions_for(scenario, rng, num_envs):

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import mpe2_play
 import numpy as np
 import pytest
 
@@ -10,6 +9,7 @@ import jmarl
 from jmarl.envs.mpe.env import MpeState
 from jmarl.envs.mpe.world import World
 from jmarl.types import float_dtype
+from tests.support import mpe2_play
 
 EPISODES = 20
 SCENARIOS = list(mpe2_play.VERSIONS)

@@ -16,8 +16,6 @@ import numpy as np
 import optax
 import pytest
 import torch
-import torch_actor_critic as reference
-import torch_core
 
 from jmarl.algorithms.build import make_optimiser, make_trainer
 from jmarl.config.options import PpoConfig
@@ -38,6 +36,8 @@ from jmarl.networks.torso import Shape
 from jmarl.policies.actor_critic import ActorCriticPolicy
 from jmarl.policies.base import one_decision
 from jmarl.types import Batch, Perception
+from tests.support import torch_actor_critic as reference
+from tests.support import torch_core
 
 N, OBS, H, T, E = 3, 5, 8, 4, 6
 STEPS, LR = 5, 7e-4  # of Adam

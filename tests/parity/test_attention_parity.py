@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_mat_parity import B, N, data, models, seen, to_torch
 
 from benchmarks.torch_baseline.mat_networks import SelfAttention
 from jmarl.replays.attention import PARTS, Watched, attention_of
+from tests.parity.test_mat_parity import B, N, data, models, seen, to_torch
 
 BLOCKS, HEADS = 2, 2
 DECODER = ("actions", "decision")

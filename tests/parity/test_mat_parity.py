@@ -9,8 +9,6 @@ import numpy as np
 import optax
 import pytest
 import torch
-import torch_core
-import torch_mat
 
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
 from jmarl.evaluation.torch_import import convert_mat, read_mat
@@ -22,6 +20,7 @@ from jmarl.networks.layers import LayerNorm
 from jmarl.policies.base import one_decision, real_features
 from jmarl.policies.mat import MatPolicy
 from jmarl.types import Batch, Evaluation, Perception
+from tests.support import torch_core, torch_mat
 
 N, OBS, A, D, B = 3, 7, 5, 16, 12
 KINDS = ["Discrete", "Continuous", "masked"]

@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from torch_actor_critic import (
+
+from tests.support.torch_actor_critic import (
     Actor,
     Critic,
     RnnLayer,
@@ -21,7 +22,7 @@ from torch_actor_critic import (
     xuance_update,
     xuance_value_loss,
 )
-from torch_core import ValueNorm
+from tests.support.torch_core import ValueNorm
 
 OBS, ROWS, AGENTS, STEPS, HIDDEN, CHOICES = 5, 4, 3, 6, 8, 4
 ACTIONS = {"discrete": ("discrete", CHOICES), "box": ("box", 2), "multi": ("multi", (3, 2))}

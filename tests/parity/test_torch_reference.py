@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from torch_core import (
+
+from tests.support.torch_core import (
     PopArt,
     ValueNorm,
     gae_loop,
@@ -13,7 +14,7 @@ from torch_core import (
     monte_carlo_loop,
     normalise_advantage,
 )
-from torch_mat import MatDecoder, MatEncoder, MatGru, MultiAgentTransformer, perturb
+from tests.support.torch_mat import MatDecoder, MatEncoder, MatGru, MultiAgentTransformer, perturb
 
 OBS, ACTIONS, AGENTS, ROWS = 7, 4, 3, 6
 DEAD = ("encoder.state_encoder", "decoder.obs_encoder")

@@ -1,0 +1,109 @@
+"""The benchmark commands' pieces on tiny sizes; the commands themselves take minutes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import deaths, decode, envs, report
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    import jax
+
+    with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
+        return envs.measure("simple_speaker_listener", 2)
+
+
+def test_every_subject_has_a_rate_and_every_program_a_compile_time(rows):
+    found = {(row.subject, row.metric) for row in rows}
+    assert found == {
+        ("native", "steps_per_s"),
+        ("jaxmarl", "steps_per_s"),
+        ("mpe2", "steps_per_s"),
+        ("native", "compile_s"),
+        ("jaxmarl", "compile_s"),
+    }
+    assert {row.case for row in rows} == {"simple_speaker_listener/2"}
+    assert all(row.value > 0 for row in rows)
+
+
+def test_figures_are_written_in_the_one_form(rows, tmp_path):
+    report.write(tmp_path / "x.json", rows)
+    written = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert set(written) == {"rows", "meta"}
+    assert set(written["rows"][0]) == {"case", "subject", "metric", "value"}
+    assert {"commit", "command", "versions", "cores"} <= set(written["meta"])
+
+
+def test_the_table_shows_ratios():
+    rows = [report.Row("a/1", s, "steps_per_s", v) for s, v in [("native", 30), ("jaxmarl", 10)]]
+    rows += [report.Row("a/1", "mpe2", "steps_per_s", 5.0)]
+    rows += [report.Row("a/1", s, "compile_s", 1.0) for s in ("native", "jaxmarl")]
+    assert envs.lines(rows) == [["a/1", "30", "10", "5", "3.0×", "6×", "1.0", "1.0"]]
+
+
+def test_interleaved_takes_turns_after_a_warm_up():
+    order = []
+    times = report.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    assert order == ["a", "b"] * 3
+    assert {name: len(taken) for name, taken in times.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.parametrize("arguments", [["--quik"], ["--json"]])
+def test_a_mistyped_option_is_refused_in_one_line(arguments):
+    command = [sys.executable, "-m", "benchmarks.envs", *arguments]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, timeout=120)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert arguments[0] in done.stderr
+
+
+def test_cached_acting_is_what_recomputing_gives():
+    rows = {(row.subject, row.metric): row.value for row in decode.measure(4, rounds=1)}
+    assert rows["cached", "log_prob_difference"] < 1e-5
+    assert set(rows) == {
+        *((subject, m) for subject in ("cached", "recomputed") for m in ("time_s", "compile_s")),
+        ("cached", "speedup"),
+        ("cached", "log_prob_difference"),
+    }
+
+
+def test_the_decoding_table_shows_milliseconds_and_the_ratio():
+    values = {"time_s": 0.002, "compile_s": 1.0, "speedup": 3.0, "log_prob_difference": 1e-7}
+    rows = [report.Row("agents/3", s, m, v) for m, v in values.items() for s in ("cached",)]
+    rows += [report.Row("agents/3", "recomputed", m, 3 * values[m]) for m in values]
+    assert decode.lines(rows) == [["agents/3", "2.00", "6.00", "3.0×", "1.0", "3.0", "1e-07"]]
+
+
+def test_the_table_of_deaths_has_means_over_seeds_and_extremes_of_victories():
+    seeds = {
+        "win_rate/100": (0.0, 0.5),
+        "return/100": (1.0, 2.0),
+        "win_rate/200": (0.5, 1.0),
+        "return/200": (3.0, 4.0),
+        "value_alive": (0.5, 0.7),
+        "value_dead": (2.0, 2.5),
+        "part_dead": (0.25, 0.5),
+    }
+    rows = [
+        report.Row("3m", "own", f"{name}/seed_{i}", value)
+        for name, values in seeds.items()
+        for i, value in enumerate(values)
+    ]
+    rows.append(report.Row("3m", "own", "seconds", 90.0))
+    won = ["25% (0% … 50%)", "75% (50% … 100%)"]
+    means = ["1.50 3.50", "0.60", "2.25", "38%", "1.5"]
+    assert deaths.lines(rows) == [["3m own, 200 steps", *won, *means]]
+
+
+def test_figures_of_other_maps_are_kept(tmp_path):
+    path, rows = tmp_path / "x.json", [report.Row("3m", "own", "seconds", 90.0)]
+    assert deaths.earlier(path) == []
+    report.write(path, rows)
+    assert deaths.earlier(path) == rows
