@@ -24,6 +24,30 @@ def test_import_brings_none_of_the_heavy_packages():
         assert heavy not in loaded
 
 
+def test_loading_a_policy_imports_nothing_that_trains_or_draws():
+    listing = "import jmarl, sys; jmarl.load_policy; print(*sys.modules, sep='\\n')"
+    loaded = set(run(sys.executable, "-c", listing).stdout.split())
+    assert "jmarl.evaluation.trained_policy" in loaded
+    unneeded = {"jmarl.runs.loop", "jmarl.runs.progress", "jmarl.commands.arguments", "tyro"}
+    assert not loaded & (unneeded | {"tensorboardX", "matplotlib", "jmarl.replays.replay"})
+
+
+def test_the_commands_are_listed():
+    listed = run(sys.executable, "-m", "jmarl").stdout.splitlines()
+    assert len(listed) == 6
+    for line in listed:
+        module = line.split()[2]
+        assert (ROOT / f"{module.replace('.', '/')}.py").is_file()
+
+
+def test_a_command_is_no_module_to_import():
+    """So that `jmarl.train` stays the function."""
+    done = run(sys.executable, "-c", "import jmarl.train")
+    assert done.returncode == 1
+    assert "run `python -m jmarl.train`. The function is `jmarl.train()`." in done.stderr
+    assert callable(jmarl.train)
+
+
 def test_version_is_that_of_the_distribution():
     import importlib.metadata
 

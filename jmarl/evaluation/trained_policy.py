@@ -10,14 +10,12 @@ from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import Config, build, read_preset
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError, check_choice
-from jmarl.execution.members import Parameters
 from jmarl.learning.rollout import act_all, noise_of
 from jmarl.learning.running_statistics import Normalisers
-from jmarl.learning.trainer import Trainer
 from jmarl.policies.base import Group
-from jmarl.runs.checkpoint import Checkpoints
 from jmarl.runs.directory import check_readable
-from jmarl.runs.multi_seed import MEMBER, member_parameters
+from jmarl.runs.files import CONFIG, MEMBER
+from jmarl.runs.saved_parameters import saved_parameters
 from jmarl.types import Perception
 
 Which = Literal["best", "latest"]
@@ -111,7 +109,7 @@ class TrainedPolicy:
 def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
     """From a run directory: the best checkpoint by greedy return, or the latest."""
     path = Path(run)
-    if not (path / "config.yaml").is_file():
+    if not (path / CONFIG).is_file():
         if members := sorted(found.parent for found in path.glob(f"*/{MEMBER}")):
             raise ConfigError(
                 f"{str(path)!r} has {len(members)} runs in it; choose one of them, such as "
@@ -120,24 +118,12 @@ def load_policy(run: str | Path, which: Which = "best") -> TrainedPolicy:
         raise ConfigError(f"{str(path)!r} is not a run: it has no config.yaml.")
     check_readable(path)
     check_choice("which", which, get_args(Which))
-    config = build(read_preset(path / "config.yaml"))
+    config = build(read_preset(path / CONFIG))
     if config.seeds > 1:
         raise ConfigError(
             f"{str(path)!r} has {config.seeds} seeds; choose one of them, such as "
             f"{str(path / f'seed_{config.seed}')!r}."
         )
     trainer, _ = make_trainer(config)
-    of_group = (path / MEMBER).is_file()
-    params, norms = (member_parameters if of_group else _alone)(path, trainer, which)
+    params, norms = saved_parameters(path, trainer, which)
     return TrainedPolicy(config, trainer.env, trainer.groups, params, norms)
-
-
-def _alone(path: Path, trainer: Trainer, which: Which) -> Parameters:
-    if not (path / "checkpoints").is_dir():
-        raise ConfigError(f"{str(path)!r} has no checkpoints yet.")
-    like, checkpoints = trainer.shapes, Checkpoints(path / "checkpoints", read_only=True)
-    try:
-        saved = checkpoints.best(like) if which == "best" else checkpoints.latest(like)
-    finally:
-        checkpoints.close()
-    return Parameters(saved.state.params, saved.state.normalisers)

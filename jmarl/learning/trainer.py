@@ -225,6 +225,7 @@ class Trainer:
             loss_fn=partial(self.objective.loss, policy, hyper),
             optimiser=self.optimiser,
             lr=lr,
+            critic_part=policy.critic_part,
             critic_lr_factor=hyper.critic_lr_factor,
             max_grad_norm=hyper.max_grad_norm,
             clip_apart=self.clip_apart,
@@ -235,7 +236,7 @@ class Trainer:
         return learn(learner, minibatches, key, step, self.epochs, self.num_minibatches, target_kl)
 
     def _minibatches(self, policy: Policy, batch: Batch) -> Epoch:
-        sequences = bool(jax.tree.leaves(policy.memory(1)))
+        sequences = policy.recurrent
         if self.chunk_length is not None:
             batch = chunks(batch, self.chunk_length)
         if sequences:  # of what was remembered, only what was so at their starts

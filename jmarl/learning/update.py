@@ -76,6 +76,7 @@ def gradient_step(
     lr: jax.Array | float,
     max_grad_norm: jax.Array | float,
     clip_apart: bool = False,
+    critic_part: str | None = None,
     critic_lr_factor: jax.Array | float = 1.0,
     across: Sum = alone,
 ) -> tuple[Learner, Metrics]:
@@ -90,8 +91,8 @@ def gradient_step(
     clipped, norm = (clip_parts if clip_apart else clip_by_global_norm)(grads, max_grad_norm)
     updates: Any
     updates, opt_state = optimiser.update(clipped, learner.opt_state, params)
-    if isinstance(params, dict) and "critic" in params:
-        updates = {**updates, "critic": _scaled(updates["critic"], critic_lr_factor)}
+    if critic_part is not None:
+        updates = {**updates, critic_part: _scaled(updates[critic_part], critic_lr_factor)}
     params = jax.tree.map(lambda p, u: p - lr * u, params, updates)
     return Learner(params, opt_state, value_norm), metrics | {"losses/grad_norm": norm}
 

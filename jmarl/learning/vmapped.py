@@ -1,7 +1,7 @@
 """Several runs as one program: members differ in seed and hyperparameters, on a leading axis M."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jmarl.envs.mpe import Mpe
+from jmarl.learning.collectives import world_axis
 from jmarl.learning.ppo_loss import Hyper
 from jmarl.learning.trainer import Trainer
 from jmarl.types import Metrics, State
@@ -33,11 +33,16 @@ class Population:
 
     @cached_property
     def axes(self) -> State:
-        """0 for what members have of their own. Particle worlds of all members are at the same step
-        of their episodes: were that counter an array, every step would also compute a reset."""
-        axes = jax.tree.map(lambda _: 0, self.trainer.shapes)
-        in_step = isinstance(self.trainer.env, Mpe)
-        return axes.replace(env=axes.env.replace(step=None)) if in_step else axes
+        """0 for what members have of their own. Where all worlds are in step, members share what
+        worlds share, the counter of steps: as an array, it would have every step compute a reset
+        too."""
+        few = self.trainer.shapes
+        axes = jax.tree.map(lambda _: 0, few)
+        if not self.trainer.env.spec.in_step:
+            return axes
+        many = replace(self.trainer, num_envs=2 * self.trainer.num_envs).shapes
+        own = jax.tree.map(lambda a, b: None if world_axis(a, b) is None else 0, few.env, many.env)
+        return axes.replace(env=own)
 
     def stack(self, alone: Sequence[State]) -> State:
         """States without a member axis, side by side."""

@@ -173,6 +173,7 @@ class Model(Protocol):
 
     sequential: ClassVar[bool]  # an agent's logits depend on the actions before it
     valued_by_actions: ClassVar[bool]  # and so does its value
+    value_head: ClassVar[tuple[str, ...]]  # the path to the `Head` that gives values
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Any:
         """`[…, N, O]` → features, a tree of `[…, N, …]`. Where `real`, which broadcasts to `obs`,
@@ -215,6 +216,7 @@ class Mat(TeamNetwork):
 
     sequential: ClassVar[bool] = True
     valued_by_actions: ClassVar[bool] = False
+    value_head: ClassVar[tuple[str, ...]] = ("encoder", "head")
 
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)

@@ -36,6 +36,7 @@ class Apart(TeamNetwork):
 
     sequential: ClassVar[bool] = False
     valued_by_actions: ClassVar[bool] = False
+    value_head: ClassVar[tuple[str, ...]] = ("encoder", "head")
 
     def decode(self, tokens: jax.Array, features: Features) -> Features:
         del tokens
@@ -130,6 +131,7 @@ class MatDecoder(TeamNetwork):
 
     sequential: ClassVar[bool] = True
     valued_by_actions: ClassVar[bool] = True
+    value_head: ClassVar[tuple[str, ...]] = ("val_head",)
 
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)

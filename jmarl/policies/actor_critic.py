@@ -63,6 +63,14 @@ class ActorCriticPolicy:
         return ("critic", "out")
 
     @property
+    def recurrent(self) -> bool:
+        return self.shape.recurrent
+
+    @property
+    def critic_part(self) -> str:
+        return "critic"
+
+    @property
     def reads_state(self) -> bool:
         return self.critic_input in ("state", "all_and_state")
 

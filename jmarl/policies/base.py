@@ -26,6 +26,16 @@ class Policy(Protocol):
         ...
 
     @property
+    def recurrent(self) -> bool:
+        """Whether `evaluate` takes sequences `[L, B, …]`; else rows `[B, …]`."""
+        ...
+
+    @property
+    def critic_part(self) -> str | None:
+        """The parameters' top-level key of a critic apart from the actor; None: they share."""
+        ...
+
+    @property
     def reads_state(self) -> bool:
         """Whether values depend on the global state."""
         ...

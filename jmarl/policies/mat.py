@@ -57,8 +57,15 @@ class MatPolicy:
 
     @property
     def value_head(self) -> tuple[str, ...]:
-        owner = ("val_head",) if self.variant == "mat_decoder" else ("encoder", "head")
-        return (*owner, "out")
+        return (*self.model.value_head, "out")
+
+    @property
+    def recurrent(self) -> bool:
+        return False
+
+    @property
+    def critic_part(self) -> None:
+        return None
 
     @property
     def reads_state(self) -> bool:

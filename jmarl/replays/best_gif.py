@@ -12,9 +12,9 @@ from jmarl.execution import multihost
 from jmarl.execution.members import Parameters
 from jmarl.execution.population import Crew
 from jmarl.learning.trainer import Trainer
+from jmarl.runs.files import REPLAY
 from jmarl.runs.loop import Outcome
 
-PICTURE = "replay.gif"  # what `python -m jmarl.render` writes too
 FPS = 8
 SEED = 1  # of the episode that is shown
 
@@ -33,8 +33,8 @@ def draw_best(
     if not multihost.first():
         return
     try:
-        _draw(config, crew.trainer, best, places[member] / PICTURE)
-        told = f"what it looks like: {places[member] / PICTURE}"
+        _draw(config, crew.trainer, best, places[member] / REPLAY)
+        told = f"what it looks like: {places[member] / REPLAY}"
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         told = f"no picture could be drawn of the best policy ({reason}); all else is saved."

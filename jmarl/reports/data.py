@@ -9,9 +9,9 @@ from typing import Any
 
 from jmarl.config.train_config import read_preset
 from jmarl.errors import ConfigError
-from jmarl.runs.logs import EVALS, METRICS, read_lines
+from jmarl.runs.files import CONFIG, EVALUATIONS, MEMBER, METRICS, SUMMARY
+from jmarl.runs.logs import read_lines
 
-CONFIG, SUMMARY, MEMBER = "config.yaml", "summary.json", "member.json"
 SEEDS, MEMBERS = "seed_*", "member_*"  # directories of runs that were trained together
 UNFINISHED = "unfinished: still running, or cut short"
 
@@ -105,7 +105,7 @@ def _directories(path: Path) -> list[Path]:
 
 
 def read_run(path: Path) -> Run:
-    evals = _whole(read_lines(path / EVALS))
+    evals = _whole(read_lines(path / EVALUATIONS))
     absolute = [line for line in evals if "absolute" in line]
     return Run(
         name=told_path(path),

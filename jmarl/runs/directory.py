@@ -17,8 +17,8 @@ from typing import Any
 from jmarl.config.formatting import command_line
 from jmarl.config.train_config import Config, to_yaml
 from jmarl.errors import ConfigError
+from jmarl.runs.files import CONFIG, VERSIONS
 
-VERSIONS = "versions.json"
 PACKAGES = ("jmarl", "jax", "jaxlib", "flax", "optax", "distrax", "orbax-checkpoint", "numpy")
 
 
@@ -26,7 +26,7 @@ def create(config: Config) -> Path:
     """A new directory with the resolved configuration. A name given and in use is refused; one
     chosen here is numbered."""
     name = f"{config.algorithm}-{config.env}-{config.seed}"
-    return make("run", config.run_dir, name, {"config.yaml": to_yaml(config)})
+    return make("run", config.run_dir, name, {CONFIG: to_yaml(config)})
 
 
 def make(kind: str, given: Path | None, name: str, files: Mapping[str, str]) -> Path:
@@ -89,7 +89,7 @@ def keep_resumed(path: Path, config: Config) -> None:
     """A run that is resumed may have been given other options: they are its own from now on."""
     if config.resume is not None:
         kept = config.model_copy(update={"resume": None, "run_dir": path})
-        replace_text(path / "config.yaml", to_yaml(kept))
+        replace_text(path / CONFIG, to_yaml(kept))
 
 
 @contextlib.contextmanager

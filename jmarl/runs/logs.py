@@ -10,8 +10,7 @@ from typing import Any
 from jmarl.config.train_config import Config
 from jmarl.errors import ConfigError
 from jmarl.runs.directory import keep_lines_until, replace_text
-
-METRICS, EVALS = "metrics.jsonl", "evals.jsonl"
+from jmarl.runs.files import EVALUATIONS, MARL_EVAL, METRICS, TENSORBOARD
 
 
 class Log:
@@ -20,10 +19,10 @@ class Log:
     def __init__(self, run_dir: Path, config: Config, update: int) -> None:
         """Lines of later updates than `update` are dropped: they are about to come again."""
         self._wandb = _wandb(run_dir, config) if config.wandb else None
-        for name in (METRICS, EVALS):
+        for name in (METRICS, EVALUATIONS):
             keep_lines_until(run_dir / name, update)
         self._files = {
-            name: (run_dir / name).open("a", encoding="utf-8") for name in (METRICS, EVALS)
+            name: (run_dir / name).open("a", encoding="utf-8") for name in (METRICS, EVALUATIONS)
         }
         self._run_dir, self._curves = run_dir, config.tensorboard
 
@@ -31,7 +30,7 @@ class Log:
         self._write(METRICS, entry)
 
     def evaluation(self, entry: dict[str, Any]) -> None:
-        self._write(EVALS, entry)
+        self._write(EVALUATIONS, entry)
 
     def close(self) -> None:
         for file in self._files.values():
@@ -47,7 +46,7 @@ class Log:
         a second."""
         from tensorboardX import SummaryWriter
 
-        return SummaryWriter(str(self._run_dir / "tensorboard"))
+        return SummaryWriter(str(self._run_dir / TENSORBOARD))
 
     def _write(self, name: str, entry: dict[str, Any]) -> None:
         file = self._files[name]
@@ -85,12 +84,12 @@ def write_marl_eval(path: Path, config: Config, runs: Mapping[int, Path]) -> Non
     family, _, task = config.env.partition("/")
     seeds = {f"seed_{seed}": _marl_eval_steps(run) for seed, run in runs.items()}
     tree = {family: {task: {config.algorithm: seeds}}}
-    replace_text(path / "marl_eval.json", json.dumps(tree, indent=1))
+    replace_text(path / MARL_EVAL, json.dumps(tree, indent=1))
 
 
 def _marl_eval_steps(run: Path) -> dict[str, Any]:
     steps: dict[str, Any] = {}
-    for line in read_lines(run / EVALS):
+    for line in read_lines(run / EVALUATIONS):
         absolute = line.get("absolute", False)
         prefix = "absolute" if absolute else "eval"
         figures = {"mean_episode_return": [line[f"{prefix}/return_mean"]]}

@@ -6,26 +6,22 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 from rich.console import Console
 
 from jmarl.config.train_config import Config, to_yaml
-from jmarl.errors import ConfigError
 from jmarl.execution import multihost
-from jmarl.execution.members import Parameters, Snapshot
+from jmarl.execution.members import Snapshot
 from jmarl.execution.population import Crew
-from jmarl.learning.trainer import Trainer
-from jmarl.learning.vmapped import Population
 from jmarl.runs import directory as run_dir
-from jmarl.runs.logs import EVALS, Log, read_lines
+from jmarl.runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, MEMBER
+from jmarl.runs.logs import Log, read_lines
 from jmarl.runs.loop import Entry, Outcome, Selection, Start
-from jmarl.runs.recorder import run_recorded, shapes, start_of
+from jmarl.runs.recorder import run_recorded, start_of
+from jmarl.runs.saved_parameters import snapshot_shapes
 from jmarl.runs.summaries import write_summary
 
 if TYPE_CHECKING:
     from jmarl.runs.checkpoint import Checkpoints
-
-MEMBER = "member.json"
 
 
 class Place(NamedTuple):
@@ -36,7 +32,7 @@ class Place(NamedTuple):
 
     def create(self, group: Path, member: int) -> None:
         self.path.mkdir(exist_ok=True)
-        run_dir.replace_text(self.path / "config.yaml", to_yaml(self.config))
+        run_dir.replace_text(self.path / CONFIG, to_yaml(self.config))
         about = {"group": os.path.relpath(group, self.path), "member": member}
         run_dir.replace_text(self.path / MEMBER, json.dumps(about))
 
@@ -53,14 +49,14 @@ class GroupDisk:
     def checkpoints(self) -> "Checkpoints":
         from jmarl.runs.checkpoint import Checkpoints
 
-        return Checkpoints(self.path / "checkpoints", self.config.keep_checkpoints)
+        return Checkpoints(self.path / CHECKPOINTS, self.config.keep_checkpoints)
 
     def take_up(self, crew: Crew) -> Start:
         """The latest whole checkpoint; without any the members begin again, as they did."""
-        there = (self.path / "checkpoints").is_dir()  # Orbax takes a second to import
+        there = (self.path / CHECKPOINTS).is_dir()  # Orbax takes a second to import
         if not there or not self.checkpoints.updates():
             return Start()
-        saved = self.checkpoints.latest(partial(shapes, crew.population))
+        saved = self.checkpoints.latest(partial(snapshot_shapes, crew.population))
         return start_of(crew, saved.state, saved.about)
 
     def open(self, start: Start) -> None:
@@ -114,7 +110,7 @@ def run_group(
     if not multihost.first():
         return outcome
     for member, place in enumerate(places):
-        told = read_lines(place.path / EVALS)
+        told = read_lines(place.path / EVALUATIONS)
         reached = told[-1]["update"] if told else 0  # some are dropped before the end
         hyper = {name: float(each[member]) for name, each in vars(crew.hyper).items()}
         further: dict[str, Any] = {"hyper": hyper}
@@ -123,24 +119,3 @@ def run_group(
         own = outcome._replace(evaluations=told, update=reached)
         write_summary(place.path, place.config, own, further)
     return outcome
-
-
-def member_parameters(path: Path, trainer: Trainer, which: str) -> Parameters:
-    """Of the member whose directory `path` is, from its group's latest checkpoint. Those that were
-    dropped have only their best."""
-    from jmarl.runs.checkpoint import Checkpoints
-
-    about = json.loads((path / MEMBER).read_text(encoding="utf-8"))
-    member, directory = about["member"], path / about["group"] / "checkpoints"
-    if not directory.is_dir():
-        raise ConfigError(f"{str(path)!r} has no checkpoints yet.")
-    population, checkpoints = Population(trainer), Checkpoints(directory, read_only=True)
-    try:
-        saved = checkpoints.latest(partial(shapes, population))
-    finally:
-        checkpoints.close()
-    alive = saved.about["alive"]
-    if which == "latest" and member in alive:
-        state = population.take(saved.state.states, alive.index(member))
-        return Parameters(state.params, state.normalisers)
-    return jax.tree.map(lambda x: x[member], saved.state.best)

@@ -12,17 +12,15 @@ from rich.console import Console
 from jmarl.config.train_config import Config
 from jmarl.errors import ConfigError
 from jmarl.execution import multihost
-from jmarl.execution.members import Best, Parameters, Snapshot
+from jmarl.execution.members import Best, Snapshot
 from jmarl.execution.named_leaves import named_arrays, placed
 from jmarl.execution.population import Crew
-from jmarl.learning.ppo_loss import Hyper
-from jmarl.learning.vmapped import Population
 from jmarl.runs import directory as run_dir
 from jmarl.runs.loop import Entry, Outcome, Runner, Selection, Sink, Start
 from jmarl.runs.progress import Screen
+from jmarl.runs.saved_parameters import snapshot_shapes
 from jmarl.runs.signals import Interruption
 from jmarl.runs.user_dirs import cache_compiled_programs
-from jmarl.types import State
 
 
 class Record(Sink, Protocol):
@@ -124,7 +122,7 @@ def _shared_start(crew: Crew, record: Record) -> Start:
     about, arrays = multihost.unpacked(multihost.from_first(read))
     if not about:
         return Start()
-    return start_of(crew, placed(shapes(crew.population, about), arrays), about)
+    return start_of(crew, placed(snapshot_shapes(crew.population, about), arrays), about)
 
 
 def start_of(crew: Crew, saved: Snapshot, about: dict[str, Any]) -> Start:
@@ -139,21 +137,4 @@ def start_of(crew: Crew, saved: Snapshot, about: dict[str, Any]) -> Start:
         seconds=about["seconds"],
         best=best,
         failed=failed,
-    )
-
-
-def shapes(population: Population, about: dict[str, Any]) -> Snapshot:
-    """Of a checkpoint, from what was saved along with it."""
-
-    def states(members: int) -> State:
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), members))
-        return jax.eval_shape(population.init, keys)
-
-    count = len(about["best_score"])
-    everybody = states(count)
-    number = jax.eval_shape(lambda: jnp.zeros(count))
-    return Snapshot(
-        states=states(len(about["alive"])),
-        best=Parameters(everybody.params, everybody.normalisers),
-        hyper=jax.tree.map(lambda _: number, Hyper()),
     )

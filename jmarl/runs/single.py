@@ -16,6 +16,7 @@ from jmarl.execution import multihost
 from jmarl.execution.members import Best, Parameters, Snapshot
 from jmarl.execution.population import Crew, make_crew
 from jmarl.runs import directory as run_dir
+from jmarl.runs.files import CHECKPOINTS, CONFIG
 from jmarl.runs.logs import Log, write_marl_eval
 from jmarl.runs.loop import Entry, Outcome, Start
 from jmarl.runs.multi_seed import Place, run_group
@@ -53,11 +54,11 @@ class Disk:
         """Orbax takes a second to import, and a new run first needs it when it has trained."""
         from jmarl.runs.checkpoint import Checkpoints
 
-        return Checkpoints(self.path / "checkpoints", self.config.keep_checkpoints)
+        return Checkpoints(self.path / CHECKPOINTS, self.config.keep_checkpoints)
 
     def take_up(self, crew: Crew) -> Start:
         """The latest whole checkpoint; without any the run begins again, as it did."""
-        if not (self.path / "checkpoints").is_dir() or not self.checkpoints.updates():
+        if not (self.path / CHECKPOINTS).is_dir() or not self.checkpoints.updates():
             return Start()
         checkpoints = self.checkpoints
         like = crew.trainer.shapes
@@ -162,15 +163,15 @@ def seeds_told(outcome: Outcome) -> dict[str, Any]:
 
 def resumed_values(path: Path) -> dict[str, Any]:
     """The configuration of the run in `path`, to be continued."""
-    if not (path / "config.yaml").is_file():
+    if not (path / CONFIG).is_file():
         raise ConfigError(f"resume={str(path)!r} is not a run: it has no config.yaml.")
-    return read_preset(path / "config.yaml") | {"resume": str(path)}
+    return read_preset(path / CONFIG) | {"resume": str(path)}
 
 
 def check_continuation(config: Config) -> None:
     """Refuse to resume with another network, world or batch."""
     assert config.resume is not None
-    before = build(read_preset(config.resume / "config.yaml"))
+    before = build(read_preset(config.resume / CONFIG))
     told = _apart(before.model_dump(mode="json"), config.model_dump(mode="json"))
     if changed := [text for key, text in told if key.split(".")[0] not in CHANGEABLE]:
         raise ConfigError(

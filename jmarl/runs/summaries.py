@@ -6,6 +6,7 @@ from typing import Any
 
 from jmarl.config.train_config import Config
 from jmarl.runs.directory import replace_text
+from jmarl.runs.files import SUMMARY
 from jmarl.runs.loop import Outcome
 
 
@@ -24,4 +25,4 @@ def write_summary(
         "evaluation": next((e for e in reversed(told) if "absolute" not in e), None),
         "absolute": next((e for e in told if "absolute" in e), None),
     }
-    replace_text(path / "summary.json", json.dumps(summary | (further or {}), indent=1))
+    replace_text(path / SUMMARY, json.dumps(summary | (further or {}), indent=1))

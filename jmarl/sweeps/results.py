@@ -17,7 +17,8 @@ from rich.table import Table
 from jmarl.config.formatting import command_line, shown, told
 from jmarl.config.train_config import Config
 from jmarl.runs.directory import replace_text, versions
-from jmarl.runs.logs import EVALS, read_lines
+from jmarl.runs.files import EVALUATIONS, SUMMARY
+from jmarl.runs.logs import read_lines
 from jmarl.stats import bootstrap_interval, iqm
 from jmarl.sweeps.plan import Member, Plan
 
@@ -80,7 +81,7 @@ def member_name(index: int, total: int) -> str:
 def evaluations(path: Path, plan: Plan) -> list[list[dict[str, Any]]]:
     """Of every member its greedy evaluations, in the order in which they were made."""
     members = plan.members
-    files = (path / member_name(member.index, len(members)) / EVALS for member in members)
+    files = (path / member_name(member.index, len(members)) / EVALUATIONS for member in members)
     return [[line for line in read_lines(file) if "absolute" not in line] for file in files]
 
 
@@ -105,7 +106,7 @@ def _as_trained(ranking: Ranking, path: Path) -> Ranked:
     assert best is not None
     mine = [one for one in ranking.members if one.member.setting == best.setting]
     first = max(mine, key=lambda one: (one.steps, -math.inf if one.failed else one.score))
-    file = path / member_name(first.member.index, len(ranking.members)) / "summary.json"
+    file = path / member_name(first.member.index, len(ranking.members)) / SUMMARY
     ended = json.loads(file.read_text(encoding="utf-8"))["hyper"] if file.exists() else {}
     began = best.config.ppo
     changed = {

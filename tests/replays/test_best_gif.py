@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from jmarl.config.train_config import build
-from jmarl.replays.best_gif import PICTURE, draw_best
+from jmarl.replays.best_gif import draw_best
+from jmarl.runs.files import REPLAY
 from jmarl.runs.single import resumed_values, run
 from tests.support.tiny_runs import configured, go, told
 
@@ -24,16 +25,16 @@ def test_of_several_seeds_the_best_is_drawn(tmp_path):
         best.append(
             max(e["eval/return_mean"] for e in lines if e["update"] and "absolute" not in e)
         )
-    drawn = [(path / f"seed_{seed}" / PICTURE).exists() for seed in range(3)]
+    drawn = [(path / f"seed_{seed}" / REPLAY).exists() for seed in range(3)]
     assert np.flatnonzero(drawn).tolist() == [int(np.argmax(best))]
-    assert not (path / PICTURE).exists()
+    assert not (path / REPLAY).exists()
 
 
 def test_a_picture_that_fails_costs_nothing_else(tmp_path):
     path = tmp_path / "run"
     go(configured(path, total_updates=2))
-    assert not (path / PICTURE).exists()  # tiny runs have it turned off
-    (path / PICTURE).mkdir()  # nothing can be written there
+    assert not (path / REPLAY).exists()  # tiny runs have it turned off
+    (path / REPLAY).mkdir()  # nothing can be written there
     said = io.StringIO()
     more = {"total_updates": 3, "gif": True, "quiet": False}
     run(build(resumed_values(path) | more), Console(file=said), draw_best)
@@ -48,5 +49,5 @@ def test_other_worlds_have_no_picture(tmp_path):
     values = {"env": "probe/context", "total_updates": 1, "gif": True, "quiet": False}
     run(configured(path, **values), Console(file=said), draw_best)
     assert (path / "summary.json").exists()
-    assert not (path / PICTURE).exists()
+    assert not (path / REPLAY).exists()
     assert "picture" not in said.getvalue()

@@ -93,6 +93,7 @@ class Mpe:
             state_size=sum(sizes),
             episode_length=self.episode_length,
             dialect=self.dialect,
+            in_step=True,
         )
 
     def reset(self, key: jax.Array, num_envs: int) -> tuple[MpeState, TimeStep]:
