@@ -19,7 +19,7 @@ Sharing = Literal["team", "all", "none"]
 StartState = Literal["stored", "zero"]
 
 # returns and losses
-AgentEnd = Literal["own", "world"]
+AgentEnd = Literal["own", "team", "world"]
 AdvantageNorm = Literal["batch", "minibatch", "none"]
 AdvantageEntries = Literal["active", "all"]
 Components = Literal["sum", "mean"]

@@ -73,6 +73,7 @@ class Transition(NamedTuple):
     perception: Perception
     decision: Decision
     active: jax.Array  # [E, N] float: 1 where the agent acted
+    valued: jax.Array | None  # [E, N] float: 1 where its value is learned; None: where it acted
     reward: jax.Array  # [E, N] as it is learned from, normalised if rewards are
     paid: jax.Array  # [E, N] as the world gave it
     terminated: jax.Array  # [E, N] bool
@@ -91,6 +92,7 @@ class Batch(NamedTuple):
     advantage: jax.Array  # […, N]
     target: jax.Array  # […, N] return, in the rewards' own units
     active: jax.Array  # […, N]
+    valued: jax.Array | None = None  # […, N]; None: `active`
 
 
 class State(struct.PyTreeNode):

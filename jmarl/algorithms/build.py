@@ -8,7 +8,7 @@ from jmarl.envs.spaces import Box
 from jmarl.errors import ConfigError
 from jmarl.learning.ppo_loss import Hyper, Objective
 from jmarl.learning.trainer import Trainer
-from jmarl.literals import CriticInput, Distribution, Ratio
+from jmarl.literals import AgentEnd, CriticInput, Distribution, Ratio
 from jmarl.networks import mat
 from jmarl.networks.torso import Shape
 from jmarl.policies.actor_critic import ActorCriticPolicy
@@ -152,6 +152,11 @@ def make_optimiser(ppo: PpoConfig) -> optax.GradientTransformation:
     return optax.flatten(follow)
 
 
+def agent_end(ppo: PpoConfig) -> AgentEnd:
+    """An agent that is paid its team's reward has its team's future."""
+    return ppo.agent_end or ("own" if ppo.reward == "individual" else "team")
+
+
 def default_ratio(config: Config, spec: EnvSpec) -> Ratio:
     """MAT clips every component for itself; on-policy and XuanCe only the heads of a discrete
     choice, while a Gaussian's dimensions have one ratio."""
@@ -189,10 +194,10 @@ def make_trainer(config: Config) -> tuple[Trainer, Hyper]:
             advantage_entries=ppo.advantage_entries,
             advantage_eps=ppo.advantage_eps,
             advantage_ddof=ppo.advantage_ddof,
-            inactive_targets=ppo.agent_end == "world",
+            inactive_targets=agent_end(ppo) == "world",
         ),
         time_limit=ppo.time_limit,
-        agent_end=ppo.agent_end,
+        agent_end=agent_end(ppo),
         share=ppo.reward,
         lr_schedule=ppo.lr_schedule,
         lr_end_factor=ppo.lr_end_factor,

@@ -215,9 +215,11 @@ class PpoConfig(Section):
         default="mean", description="over agents: mean, or XuanCe's sum"
     )
     time_limit: TimeLimit = Field(default="bootstrap", description="what a time limit means to GAE")
-    agent_end: AgentEnd = Field(
-        default="own",
-        description="when an agent has no future: from its own end (death), or its world's",
+    agent_end: AgentEnd | None = Field(
+        default=None,
+        description="when an agent's future ends: with its own end (death), its team's, or its "
+        "world's, as in the references, which do not learn values of the dead; None: its team's "
+        "where it is paid its team's reward, else its own",
     )
     reward: RewardShare = Field(default="team_mean", description="whose reward an agent is paid")
     target_kl: float = Field(

@@ -36,6 +36,7 @@ class EnvSpec:
     dialect: str  # whose rules: "mpe2", "onpolicy", "jaxmarl", …
     varying_action_mask: bool = False  # whether TimeStep.action_mask ever differs from action_mask
     winnable: bool = False  # whether TimeStep.won says who won
+    agents_leave: bool = True  # whether an agent may be out before its world's episode ends
     in_step: bool = False  # all worlds are always at the same step of their episodes
 
     @property

@@ -46,6 +46,7 @@ class Counts(NamedTuple):
     active: jax.Array  # Σ m
     rows: jax.Array  # of all agents together
     entries: jax.Array  # one for every agent of a row
+    valued: jax.Array  # Σ of the mask of the value loss
 
 
 def masked_mean(x: jax.Array, mask: jax.Array, counts: Counts) -> jax.Array:

@@ -61,13 +61,13 @@ class Objective:
     def facts(self, batch: Batch, across: Sum = alone) -> Facts:
         """Of a minibatch, of which every shard has a part."""
         mask, target = batch.active, batch.target
-        everything = jnp.ones_like(target)
-        counted = everything if self.inactive_targets else mask
+        counted = jnp.ones_like(target) if self.inactive_targets else value_mask(batch)
         given = [(batch.advantage, mask), (target, counted)]
         of_advantage, of_target = losses.moments(given, across)
         entries = across(jnp.asarray(float(target.size), target.dtype))
+        valued = of_advantage.size if self.inactive_targets else of_target.size
         return Facts(
-            counts=Counts(of_advantage.size, entries / mask.shape[-1], entries),
+            counts=Counts(of_advantage.size, entries / mask.shape[-1], entries, valued),
             advantage=self._advantage_moments(batch, of_advantage, across),
             target_mean=of_target.mean,
             target_variance=of_target.variance(),
@@ -117,7 +117,10 @@ class Objective:
         policy_loss, ratio_metrics = self._policy_loss(log_ratio, advantage, active, counts, hyper)
         value, before, target = (flat(x) for x in (now.value, batch.value, batch.target))
         value_loss = self._value_loss(value, before, target, value_norm, hyper)
-        value_loss = losses.masked_mean(value_loss, active, counts)
+        learned_of = flat(value_mask(batch))
+        value_loss = losses.masked_mean(
+            value_loss, learned_of, counts._replace(active=counts.valued)
+        )
         entropy = total(entropy) / (1 if self.entropy == "sum" else len(entropy))
         entropy = losses.entropy_bonus(entropy, active, counts, self.agent_reduction)
         whole = policy_loss - hyper.entropy_coef * entropy + hyper.value_coef * value_loss
@@ -175,6 +178,11 @@ class Objective:
         if self.value_loss == "huber":
             return losses.huber(error, hyper.huber_delta)
         return losses.squared(error, self.squared_factor)
+
+
+def value_mask(batch: Batch) -> jax.Array:
+    """1 where the value loss counts."""
+    return batch.active if batch.valued is None else batch.valued
 
 
 # XLA for CPUs vectorises over long vectors, but hardly over three agents.

@@ -1,6 +1,6 @@
 """Playing: T steps of all worlds under the groups' policies."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,13 +40,32 @@ def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) 
     return merge(parts, [team.agents for team in teams], axis=-1)
 
 
-def ends(terminated: jax.Array, agent_end: AgentEnd) -> jax.Array:
-    """`[E, N]`: who has no future, each agent by itself, or all from when the last is out. The
-    references have the latter: an agent that is out then bootstraps from values of views that
-    nobody learns from."""
+def ends(terminated: jax.Array, agent_end: AgentEnd, teams: Sequence[Team]) -> jax.Array:
+    """`[E, N]`: who has no future: each agent from its own end on, or all of a team or world from
+    when the last is out."""
     if agent_end == "own":
         return terminated
+    if agent_end == "team":
+        return _of_teams(terminated, teams, lambda out: out.all(-1, keepdims=True))
     return jnp.broadcast_to(terminated.all(-1, keepdims=True), terminated.shape)
+
+
+def valued(active: jax.Array, agent_end: AgentEnd, teams: Sequence[Team]) -> jax.Array | None:
+    """`[E, N]`: whose values are learned, if not only those of agents that act. An agent that is
+    paid what its team earns after its death has a future then: the value of its views is
+    bootstrapped from, so it must be learned. The references ("world") do not."""
+    if agent_end != "team":
+        return None
+    return _of_teams(active, teams, lambda there: there.any(-1, keepdims=True))
+
+
+def _of_teams(
+    flags: jax.Array, teams: Sequence[Team], reduce: Callable[[jax.Array], jax.Array]
+) -> jax.Array:
+    """`[E, N]`: of every agent what holds for its team."""
+    parts = [flags[:, pick(team.agents)] for team in teams]
+    each = [jnp.broadcast_to(reduce(part), part.shape) for part in parts]
+    return merge(each, [team.agents for team in teams], axis=1)
 
 
 def world_keys(key: jax.Array, worlds: jax.Array) -> jax.Array:
@@ -111,7 +130,8 @@ def rollout(
         reward = shared_reward(after.reward, spec.teams, share)
         known = norms
         norms = norms.observe(after.obs, after.state, after.active, across)
-        terminated = ends(after.terminated, agent_end)
+        terminated = ends(after.terminated, agent_end, spec.teams)
+        waiting = valued(timestep.active, agent_end, spec.teams) if spec.agents_leave else None
         norms = norms.reward_observed(reward, timestep.active, terminated, gamma, across)
         if skip_nonfinite:
             norms = norms.finite_or(known)
@@ -135,6 +155,7 @@ def rollout(
                     perception=group_view(spec, group, seen),
                     decision=decisions[i],
                     active=timestep.active[:, mine].astype(after.reward.dtype),
+                    valued=_as_floats(waiting, mine, after.reward.dtype),
                     reward=counted[:, mine],
                     paid=reward[:, mine],
                     terminated=terminated[:, mine],
@@ -154,6 +175,10 @@ def rollout(
     memory, env_state, timestep, norms = end
     after = state.replace(memory=memory, env=env_state, timestep=timestep, normalisers=norms)
     return after, played
+
+
+def _as_floats(flags: jax.Array | None, agents: Any, dtype: Any) -> jax.Array | None:
+    return None if flags is None else flags[:, agents].astype(dtype)
 
 
 def restart_broken(env: Env, state: State, key: jax.Array, worlds: jax.Array) -> State:

@@ -197,8 +197,10 @@ class Trainer:
             advantage=advantage,
             target=target,
             active=played.active,
+            valued=played.valued,
         )
-        counted = played.active if self.agent_end == "own" else jnp.ones_like(target)
+        learned_of = played.active if played.valued is None else played.valued
+        counted = jnp.ones_like(target) if self.agent_end == "world" else learned_of
         whole = [(x, counted) for x in (played.paid, target, target - known)]
         known_of = losses.moments([*whole, (advantage, played.active)], self.across)
         of_paid, of_target, of_error, of_advantage = known_of

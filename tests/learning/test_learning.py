@@ -128,15 +128,17 @@ def test_a_reward_to_come_is_discounted(returns):
 
 
 @pytest.mark.parametrize("returns", ["gae", "monte_carlo"])
-@pytest.mark.parametrize("agent_end", ["own", "world"])
-def test_who_is_out_has_no_future(returns, agent_end):
-    """`probe/death`: agent 1 is paid 1 and is out. By the references' rule it also gets the value
-    of what it sees afterwards, from which nobody learns: here agent 0's."""
+@pytest.mark.parametrize("agent_end", ["own", "team", "world"])
+def test_the_future_of_who_is_out(returns, agent_end):
+    """`probe/death`: agent 1 is paid 1 and is out; its team is paid 1 twice more. By the rule of the
+    references it gets the value of what it sees then, from which nobody learns: here agent 0's."""
     trainer, state = trained("probe/death", returns=returns, agent_end=agent_end, updates=100)
     _, first = jax.jit(trainer.env.reset, static_argnums=1)(jax.random.key(3), 4)
     value = values_of(trainer, state, first)
     if agent_end == "own":
         np.testing.assert_allclose(value[:, 1], 1.0, atol=0.1)
+    elif agent_end == "team":
+        np.testing.assert_allclose(value[:, 1], 1 + GAMMA + GAMMA**2, atol=0.2)
     else:
         assert (value[:, 1] > 1.5).all()
 

@@ -37,7 +37,9 @@ def test_value_clip_keeps_near_the_old_value():
 def test_reductions_over_agents():
     x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     mask = jnp.array([[1.0, 1.0], [1.0, 0.0]])
-    counts = losses.Counts(active=jnp.array(3.0), rows=jnp.array(2.0), entries=jnp.array(4.0))
+    counts = losses.Counts(
+        active=jnp.array(3.0), rows=jnp.array(2.0), entries=jnp.array(4.0), valued=jnp.array(3.0)
+    )
     np.testing.assert_allclose(losses.reduce_agents(x, mask, counts, "mean"), 2.0)  # 6/3
     np.testing.assert_allclose(losses.reduce_agents(x, mask, counts, "sum"), 3.0)  # (3 + 3)/2
     np.testing.assert_allclose(losses.entropy_bonus(x, mask, counts, "mean"), 2.0)

@@ -246,8 +246,10 @@ def replay(recorded):
             begun[e] = over
         reward = np.array([o.reward for o in outcomes])
         gone = np.array([o.terminated for o in outcomes])
-        if trainer.agent_end == "world":
-            gone = np.broadcast_to(gone.all(-1, keepdims=True), gone.shape)
+        there = np.array([view.active for view in views])
+        for team in {"own": [], "team": [[0, 1], [2]], "world": [[0, 1, 2]]}[trainer.agent_end]:
+            gone[:, team] = gone[:, team].all(-1, keepdims=True)
+            there[:, team] = there[:, team].any(-1, keepdims=True)
         if trainer.share == "team_mean":
             reward[:, :2] = reward[:, :2].mean(-1, keepdims=True)
         paid = reward
@@ -265,6 +267,7 @@ def replay(recorded):
                     "perception.fresh": first,
                     "decision.value": decision.value[0],
                     "active": np.asarray(views[e].active)[mine],
+                    **({"valued": there[e, mine]} if trainer.agent_end == "team" else {}),
                     "reward": paid[e, mine],
                     "paid": reward[e, mine],
                     "terminated": gone[e, mine],
@@ -339,7 +342,11 @@ def test_a_batch_is_counted_from_its_rollout(recorded, group):
         acted = advantage[np.asarray(played.active) > 0]
         advantage = (advantage - acted.mean()) / (acted.std() + 1e-5)
     np.testing.assert_allclose(batch.advantage, advantage, atol=1e-9)
-    counted = played.active > 0 if trainer.agent_end == "own" else np.ones(reward.shape, bool)
+    counted = {
+        "own": np.asarray(played.active) > 0,
+        "team": np.ones(reward.shape, bool),  # somebody of each team is always there
+        "world": np.ones(reward.shape, bool),
+    }[trainer.agent_end]
     paid, error = (np.asarray(x)[counted] for x in (played.paid, target - value))
     np.testing.assert_allclose(metrics["train/reward"], paid.mean())
     explained = 1 - error.var() / target[counted].var()
@@ -410,8 +417,12 @@ def test_value_statistics_leave_out_who_is_out(recorded, inactive):
     objective = dataclasses.replace(trainer.objective, inactive_targets=inactive)
     facts = jax.jit(objective.facts)(batch)
     target, active = np.asarray(batch.target), np.asarray(batch.active) > 0
-    counted = target if inactive else target[active]
+    valued = active if batch.valued is None else np.asarray(batch.valued) > 0
+    assert (valued == active).all() == (trainer.agent_end != "team")
+    counted = target if inactive else target[valued]
     np.testing.assert_allclose(facts.target_mean, counted.mean())
     np.testing.assert_allclose(facts.target_variance, counted.var())
     assert not active.all()
-    np.testing.assert_allclose(facts.counts, [active.sum(), T * E, active.size])
+    learned_of = active if inactive else valued
+    expected = [active.sum(), T * E, active.size, learned_of.sum()]
+    np.testing.assert_allclose(facts.counts, expected)

@@ -93,6 +93,7 @@ class Mpe:
             state_size=sum(sizes),
             episode_length=self.episode_length,
             dialect=self.dialect,
+            agents_leave=False,
             in_step=True,
         )
 
