@@ -118,6 +118,7 @@ def rollout(
     them. With `skip_nonfinite` neither statistics nor memory nor worlds take in a NaN or an
     infinity; the transitions show them as they came."""
     spec, params = env.spec, state.params
+    some_wait = spec.agents_leave and spec.num_agents > 1
 
     def step(carry: tuple, given: tuple) -> tuple:
         memory, env_state, timestep, norms = carry
@@ -131,7 +132,7 @@ def rollout(
         known = norms
         norms = norms.observe(after.obs, after.state, after.active, across)
         terminated = ends(after.terminated, agent_end, spec.teams)
-        waiting = valued(timestep.active, agent_end, spec.teams) if spec.agents_leave else None
+        waiting = valued(timestep.active, agent_end, spec.teams) if some_wait else None
         norms = norms.reward_observed(reward, timestep.active, terminated, gamma, across)
         if skip_nonfinite:
             norms = norms.finite_or(known)

@@ -130,8 +130,8 @@ def test_a_reward_to_come_is_discounted(returns):
 @pytest.mark.parametrize("returns", ["gae", "monte_carlo"])
 @pytest.mark.parametrize("agent_end", ["own", "team", "world"])
 def test_the_future_of_who_is_out(returns, agent_end):
-    """`probe/death`: agent 1 is paid 1 and is out; its team is paid 1 twice more. By the rule of the
-    references it gets the value of what it sees then, from which nobody learns: here agent 0's."""
+    """`probe/death`: agent 1 is paid 1 and is out; its team is paid 1 twice more. By the rule of
+    references it gets the value of what it sees then, which nobody learns: here agent 0's."""
     trainer, state = trained("probe/death", returns=returns, agent_end=agent_end, updates=100)
     _, first = jax.jit(trainer.env.reset, static_argnums=1)(jax.random.key(3), 4)
     value = values_of(trainer, state, first)
