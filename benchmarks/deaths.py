@@ -1,4 +1,4 @@
-"""Agents that die: ends per agent (`ppo.agent_end: own`) beside ends per world, on SMAX.
+"""Agents that die: whose end ends their future (`ppo.agent_end`), compared on SMAX.
 
 IPPO, several seeds as one vmapped program. Win rates and returns are those of greedy battles.
 Values are what the trained critics predict, in units of returns, for the agents that are active in

@@ -98,6 +98,25 @@ MUTATIONS = [
         "tests/policies/test_base.py",
     ),
     Mutation(
+        "values of the dead are not learned",
+        "learning/rollout.py",
+        'if agent_end != "team":',
+        "if True:",
+    ),
+    Mutation(
+        "the value loss leaves out the dead",
+        "learning/ppo_loss.py",
+        "flat(value_mask(batch))",
+        "active",
+        "tests/learning/test_learning.py -k future",
+    ),
+    Mutation(
+        "one agent's end is its team's",
+        "learning/rollout.py",
+        "lambda out: out.all(-1, keepdims=True)",
+        "lambda out: out.any(-1, keepdims=True)",
+    ),
+    Mutation(
         "padding counts in layer norms",
         "policies/base.py",
         "return None if own.all() else jnp.asarray(own, float_dtype())",
