@@ -169,7 +169,7 @@ def record_devices(path: Path, platform: str, count: int, update: int) -> None:
 def own_commit() -> str | None:
     """The commit of jmarl's own checkout. None if jmarl does not run from one: a repository that
     merely encloses the installed package does not count."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     found = _git(root, "rev-parse", "--show-toplevel", "HEAD").splitlines()
     if len(found) != 2 or Path(found[0]) != root:
         return None

@@ -22,6 +22,7 @@ import pytest
 
 import jmarl
 from jmarl.commands.arguments import renamed
+from jmarl.commands.train import parse
 from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
 from jmarl.runs import directory as run_dir
@@ -120,7 +121,7 @@ def test_commands_to_copy_are_quoted(piped):
 def test_a_resumed_run_stays_in_its_directory(words):
     for resume in (["--resume", "a"], ["--resume=a"]):
         with pytest.raises(ConfigError, match="run_dir='b' cannot go with --resume a: a resumed"):
-            jmarl.train.parse([*resume, *words])
+            parse([*resume, *words])
 
 
 @pytest.mark.parametrize("words", [["--json", "x"], ["--json=x"], ["--json-path=x"]])
