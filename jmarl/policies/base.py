@@ -120,11 +120,10 @@ def _views(spec: EnvSpec, agents: tuple[int, ...], obs: jax.Array) -> jax.Array:
 
 
 def _group_mask(spec: EnvSpec, agents: tuple[int, ...], mask: jax.Array | None) -> jax.Array | None:
-    """`[…, n, A]`, or None where the members may always do everything."""
-    entries = spaces.entries(group_space(spec, agents), spec.action_space)
-    own = spec.action_mask[list(agents)][:, entries]
-    if mask is None or (own.all() and not spec.varying_action_mask):
+    """`[…, n, A]`; None: everything is legal."""
+    if mask is None:
         return None
+    entries = spaces.entries(group_space(spec, agents), spec.action_space)
     return mask[..., pick(agents), :][..., pick(tuple(entries.tolist()))]
 
 

@@ -46,9 +46,8 @@ def test_a_group_sees_its_own_part():
     talker = group_view(world, group(1, team=(0, 1, 2)), everything)
     np.testing.assert_array_equal(talker.obs, np.asarray(everything.obs)[:, 1:2])
     np.testing.assert_array_equal(talker.team_obs, everything.obs)
-    assert talker.action_mask is None  # nothing is ever illegal to it
-    changing = group_view(spec(varying_action_mask=True), group(1), everything)
-    np.testing.assert_array_equal(changing.action_mask, np.ones((E, 1, 9), bool))
+    np.testing.assert_array_equal(talker.action_mask, np.ones((E, 1, 9), bool))
+    assert group_view(world, group(1), seen_by_all(None)).action_mask is None
 
 
 def test_actions_of_unlike_groups_become_one_array():
