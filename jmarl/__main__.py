@@ -11,9 +11,11 @@ COMMANDS = {
 
 
 def main() -> None:
+    print("usage: python -m jmarl.COMMAND [OPTIONS]; --help after a command lists its options")
     for name, what in COMMANDS.items():
         print(f"python -m jmarl.{name:<9} {what}")
 
 
 if __name__ == "__main__":
     main()
+    raise SystemExit(0)

@@ -298,8 +298,8 @@ MUTATIONS = [
     Mutation(
         "dead agents in value statistics",
         "learning/ppo_loss.py",
-        "counted = everything if self.inactive_targets else mask",
-        "counted = everything",
+        "counted = jnp.ones_like(target) if self.inactive_targets else value_mask(batch)",
+        "counted = jnp.ones_like(target)",
         "tests/learning/test_wiring.py -k statistics",
     ),
     *(Mutation(*given) for given in RUNS),

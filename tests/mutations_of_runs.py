@@ -33,7 +33,7 @@ RUNS = [
     (
         "every member resets its worlds in every step",
         "learning/vmapped.py",
-        "return axes.replace(env=axes.env.replace(step=None)) if in_step else axes",
+        "return axes.replace(env=own)",
         "return axes",
         "tests/learning/test_vmapped.py",
     ),
@@ -201,9 +201,9 @@ RUNS = [
     ),
     (
         "a survivor's latest policy is another member's",
-        "runs/multi_seed.py",
-        "alive.index(member)",
-        "min(member, len(alive) - 1)",
+        "runs/saved_parameters.py",
+        "active.index(member)",
+        "min(member, len(active) - 1)",
         "tests/runs/test_multi_seed.py -k found_by_member",
     ),
     (

@@ -13,7 +13,8 @@ import jmarl
 from jmarl.errors import ConfigError, RunError
 from jmarl.execution.members import Members, Parameters, Snapshot
 from jmarl.execution.population import make_crew
-from jmarl.runs.multi_seed import GroupDisk, Place, member_parameters, run_group
+from jmarl.runs.multi_seed import GroupDisk, Place, run_group
+from jmarl.runs.saved_parameters import saved_parameters
 from tests.support.tiny_runs import configured, digest, go, resumed, told
 
 pytestmark = pytest.mark.usefixtures("unwatched")
@@ -106,7 +107,7 @@ def test_policies_are_found_by_member_once_some_are_dropped(tmp_path):
     expected = ((0, "latest", 2), (1, "latest", 1), (2, "latest", 1), (1, "best", 2))
     for member, which, factor in expected:
         places[member].create(tmp_path, member)
-        found = member_parameters(places[member].path, crew.trainer, which).params
+        found = saved_parameters(places[member].path, crew.trainer, which).params
         pairs = zip(jax.tree.leaves(found), jax.tree.leaves(everybody.params), strict=True)
         for ours, theirs in pairs:
             np.testing.assert_array_equal(ours, factor * theirs[member])
