@@ -113,8 +113,8 @@ MUTATIONS = [
     Mutation(
         "one agent's end is its team's",
         "learning/rollout.py",
-        "lambda out: out.all(-1, keepdims=True)",
-        "lambda out: out.any(-1, keepdims=True)",
+        "_of_teams(terminated, teams, jnp.all)",
+        "_of_teams(terminated, teams, jnp.any)",
     ),
     Mutation(
         "padding counts in layer norms",
@@ -298,8 +298,8 @@ MUTATIONS = [
     Mutation(
         "dead agents in value statistics",
         "learning/ppo_loss.py",
-        "counted = jnp.ones_like(target) if self.inactive_targets else value_mask(batch)",
-        "counted = jnp.ones_like(target)",
+        "return jnp.ones_like(batch.target) if self.inactive_targets else value_mask(batch)",
+        "return jnp.ones_like(batch.target)",
         "tests/learning/test_wiring.py -k statistics",
     ),
     *(Mutation(*given) for given in RUNS),

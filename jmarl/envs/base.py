@@ -1,6 +1,7 @@
 """The environment protocol: an `Env` is a batch of worlds that step together."""
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +21,11 @@ class Team(NamedTuple):
 
     name: str
     agents: tuple[int, ...]
+
+
+def feature_mask(obs_sizes: Sequence[int]) -> np.ndarray:
+    """`[N, O]` bool: True where an observation entry is the agent's own, False on padding."""
+    return np.arange(max(obs_sizes)) < np.array(obs_sizes)[:, None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class EnvSpec:
     @cached_property
     def obs_mask(self) -> np.ndarray:
         """[N, O] bool: True where an observation entry is the agent's own, False on padding."""
-        return np.arange(self.obs_size) < np.array(self.obs_sizes)[:, None]
+        return feature_mask(self.obs_sizes)
 
     @cached_property
     def action_mask(self) -> np.ndarray:

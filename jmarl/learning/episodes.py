@@ -35,7 +35,7 @@ def play_episodes(
     place: Callable[[Any], Any] = lambda worlds: worlds,
 ) -> Episodes:
     """One episode of each of `episodes` worlds, side by side; the statistics stand still. `place`
-    is given the worlds once they are there, and may share them out (`devices.spread`)."""
+    is given the worlds once they are there, and may share them out (`sharding.spread`)."""
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")

@@ -61,8 +61,7 @@ class Objective:
     def facts(self, batch: Batch, across: Sum = alone) -> Facts:
         """Of a minibatch, of which every shard has a part."""
         mask, target = batch.active, batch.target
-        counted = jnp.ones_like(target) if self.inactive_targets else value_mask(batch)
-        given = [(batch.advantage, mask), (target, counted)]
+        given = [(batch.advantage, mask), (target, self.target_mask(batch))]
         of_advantage, of_target = losses.moments(given, across)
         entries = across(jnp.asarray(float(target.size), target.dtype))
         valued = of_advantage.size if self.inactive_targets else of_target.size
@@ -72,6 +71,10 @@ class Objective:
             target_mean=of_target.mean,
             target_variance=of_target.variance(),
         )
+
+    def target_mask(self, batch: Batch) -> jax.Array:
+        """1 where targets count in statistics."""
+        return jnp.ones_like(batch.target) if self.inactive_targets else value_mask(batch)
 
     def _advantage_moments(self, batch: Batch, active: Moments, across: Sum) -> Moments | None:
         """By which a minibatch's advantages are normalised, if they are."""

@@ -32,12 +32,7 @@ def shared_reward(reward: jax.Array, teams: Sequence[Team], share: RewardShare) 
     """[…, N]: each its own, or all members of a team its mean or sum."""
     if share == "individual":
         return reward
-    parts = []
-    for team in teams:
-        own = reward[..., pick(team.agents)]
-        total = own.mean(-1, keepdims=True) if share == "team_mean" else own.sum(-1, keepdims=True)
-        parts.append(jnp.broadcast_to(total, own.shape))
-    return merge(parts, [team.agents for team in teams], axis=-1)
+    return _of_teams(reward, teams, jnp.mean if share == "team_mean" else jnp.sum)
 
 
 def ends(terminated: jax.Array, agent_end: AgentEnd, teams: Sequence[Team]) -> jax.Array:
@@ -46,7 +41,7 @@ def ends(terminated: jax.Array, agent_end: AgentEnd, teams: Sequence[Team]) -> j
     if agent_end == "own":
         return terminated
     if agent_end == "team":
-        return _of_teams(terminated, teams, lambda out: out.all(-1, keepdims=True))
+        return _of_teams(terminated, teams, jnp.all)
     return jnp.broadcast_to(terminated.all(-1, keepdims=True), terminated.shape)
 
 
@@ -56,16 +51,14 @@ def valued(active: jax.Array, agent_end: AgentEnd, teams: Sequence[Team]) -> jax
     bootstrapped from, so it must be learned. The references ("world") do not."""
     if agent_end != "team":
         return None
-    return _of_teams(active, teams, lambda there: there.any(-1, keepdims=True))
+    return _of_teams(active, teams, jnp.any)
 
 
-def _of_teams(
-    flags: jax.Array, teams: Sequence[Team], reduce: Callable[[jax.Array], jax.Array]
-) -> jax.Array:
-    """`[E, N]`: of every agent what holds for its team."""
-    parts = [flags[:, pick(team.agents)] for team in teams]
-    each = [jnp.broadcast_to(reduce(part), part.shape) for part in parts]
-    return merge(each, [team.agents for team in teams], axis=1)
+def _of_teams(x: jax.Array, teams: Sequence[Team], reduce: Callable[..., jax.Array]) -> jax.Array:
+    """`[…, N]`: every agent has its team's x, reduced over the team's agents."""
+    parts = [x[..., pick(team.agents)] for team in teams]
+    each = [jnp.broadcast_to(reduce(part, -1, keepdims=True), part.shape) for part in parts]
+    return merge(each, [team.agents for team in teams], axis=-1)
 
 
 def world_keys(key: jax.Array, worlds: jax.Array) -> jax.Array:

@@ -199,8 +199,7 @@ class Trainer:
             active=played.active,
             valued=played.valued,
         )
-        learned_of = played.active if played.valued is None else played.valued
-        counted = jnp.ones_like(target) if self.agent_end == "world" else learned_of
+        counted = self.objective.target_mask(batch)
         whole = [(x, counted) for x in (played.paid, target, target - known)]
         known_of = losses.moments([*whole, (advantage, played.active)], self.across)
         of_paid, of_target, of_error, of_advantage = known_of

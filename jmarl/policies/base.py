@@ -6,10 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jmarl.envs import spaces
-from jmarl.envs.base import EnvSpec
+from jmarl.envs.base import EnvSpec, feature_mask
 from jmarl.envs.spaces import Space
 from jmarl.types import Decision, Evaluation, Perception, float_dtype
 
@@ -95,7 +94,7 @@ def group_obs_sizes(spec: EnvSpec, agents: tuple[int, ...]) -> tuple[int, ...]:
 
 def real_features(obs_sizes: tuple[int, ...]) -> jax.Array | None:
     """`[N, O]`: 1 for an agent's own features, 0 for padding; None where nobody has padding."""
-    own = np.arange(max(obs_sizes)) < np.array(obs_sizes)[:, None]
+    own = feature_mask(obs_sizes)
     return None if own.all() else jnp.asarray(own, float_dtype())
 
 
