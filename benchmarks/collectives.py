@@ -1,4 +1,4 @@
-"""What devices say to each other while a compiled program runs, read off its HLO text."""
+"""Finds the collectives of a compiled program in its HLO text."""
 
 import math
 import re
@@ -27,23 +27,24 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 
 class Collective(NamedTuple):
     kind: str  # one of `KINDS`
-    size: int  # bytes that each device ends up with
-    loops: tuple[int, ...]  # turns of the loops around it, outermost first; 0 where unknown
+    size: int  # bytes of the result on each device
+    loops: tuple[int, ...]  # trip counts of the enclosing loops, outermost first; 0 if unknown
 
     @property
     def times(self) -> int:
-        """It happens in one run of the program."""
+        """How often it runs in one execution of the program."""
         return math.prod(max(turns, 1) for turns in self.loops)
 
 
 def collectives(text: str) -> list[Collective]:
-    """All of a program, `jax.stages.Compiled.as_text()`; a branch counts as if taken."""
+    """All collectives of a program, given `jax.stages.Compiled.as_text()`; every branch counts as
+    taken."""
     entry, bodies = _computations(text)
     return list(_within(bodies, entry, ()))
 
 
 def _computations(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The name of the first, and the lines of each."""
+    """The name of the entry computation, and the lines of every computation."""
     entry, bodies, lines = "", {}, []
     for line in text.splitlines():
         if found := COMPUTATION.match(line):
@@ -73,7 +74,7 @@ def _within(
 
 
 def _size(shape: str) -> int:
-    """Bytes of an array, or of a tuple of them."""
+    """Bytes of an array or of a tuple of arrays."""
     return sum(
         BYTES.get(dtype, 4) * math.prod(int(n) for n in axes.split(",") if n)
         for dtype, axes in ARRAY.findall(shape)

@@ -1,8 +1,8 @@
-"""Figures of two runs of a benchmark side by side; slower or larger ones are flagged.
+"""Compares the figures of two runs of a benchmark and flags those that became slower or larger.
 
     python -m benchmarks.compare OLD.json NEW.json [--by 1.1]
 
-Ends with 1 if anything became worse by more than the factor.
+Exits with 1 if any figure became worse by more than the factor.
 """
 
 import argparse
@@ -17,7 +17,7 @@ Figures = dict[tuple[str, str, str], float]
 
 
 def read(path: Path) -> Figures:
-    """By case, subject and metric."""
+    """Figures by case, subject and metric."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
         return {(row["case"], row["subject"], row["metric"]): row["value"] for row in rows}
@@ -26,7 +26,7 @@ def read(path: Path) -> Figures:
 
 
 def change(metric: str, old: float, new: float) -> float | None:
-    """How many times better the new one is; None where better has no meaning."""
+    """How many times better the new figure is; None for metrics without a better direction."""
     if min(old, new) <= 0:
         return None
     if metric.endswith(MORE_IS_BETTER):
@@ -35,7 +35,7 @@ def change(metric: str, old: float, new: float) -> float | None:
 
 
 def compared(old: Figures, new: Figures) -> list[tuple[tuple[str, str, str], float, float, float]]:
-    """What both have, worst first."""
+    """The figures that both runs have, worst first."""
     found = []
     for key in old.keys() & new.keys():
         times = change(key[2], old[key], new[key])
@@ -67,7 +67,7 @@ def main() -> None:
     )
     lost = len(old.keys() - new.keys())
     of = f"{len(worse)} of {len(pairs)}"
-    console.print(f"{of} worse by more than {options.by}×; {lost} of the old not in new")
+    console.print(f"{of} worse by more than {options.by}×; {lost} old figures are missing in new")
     raise SystemExit(bool(worse))
 
 

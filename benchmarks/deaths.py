@@ -1,9 +1,9 @@
-"""Agents that die: whose end ends their future (`ppo.agent_end`), compared on SMAX.
+"""Compares the rules for agents that die (`ppo.agent_end`) on SMAX.
 
-IPPO, several seeds as one vmapped program. Win rates and returns are those of greedy battles.
-Values are what the trained critics predict, in units of returns, for the agents that are active in
-one more rollout and for those that are dead. Seconds are of training alone. Where maps are named,
-theirs are replaced among the figures that there are.
+IPPO, several seeds as one vmapped program. Win rates and returns come from greedy battles. Values
+are predictions of the trained critics, in units of returns, for active and for dead agents of one
+more rollout. Seconds count training only. If maps are named, only their figures in the file are
+replaced.
 """
 
 import argparse
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.report import Row, arguments, console, table, write
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import Config, build
 from jmarl.execution.members import Members
-from jmarl.execution.population import Crew
+from jmarl.execution.population import Population
+from jmarl.learning.collectives import Layout
 from jmarl.learning.rollout import rollout
-from jmarl.learning.vmapped import Population
+from jmarl.learning.vmapped import VmappedTrainer
 from jmarl.literals import AgentEnd
 
 UPDATES = {"3m": 150, "2s3z": 60}
@@ -64,26 +64,32 @@ def configured(map_name: str, agent_end: AgentEnd, updates: int) -> Config:
 
 
 def measure(config: Config, seeds: int, episodes: int) -> list[Row]:
-    """Of one map and one rule; every figure for each seed."""
+    """The figures of one map and one rule, each for every seed."""
     trainer, hyper = make_trainer(config)
     members = Members.alike(range(config.seed, config.seed + seeds), hyper)
-    crew = Crew(trainer, members, episodes, per_batch=seeds)
-    crew.compile()
-    crew.begin()
+    population = Population(trainer, members, episodes, per_batch=seeds)
+    population.compile()
+    population.init()
     case, subject = str(config.env_options["map_name"]), config.ppo.agent_end
     figures: dict[str, Any] = {}
     done, spent = 0, 0.0
     for point in range(1, POINTS + 1):
         until = config.num_updates * point // POINTS
         started = time.perf_counter()
-        crew.advance(until - done)
-        jax.block_until_ready(crew.batches)
+        population.advance(until - done)
+        jax.block_until_ready(population.batches)
         spent, done = spent + time.perf_counter() - started, until
-        seen, steps = crew.play(crew.parameters(), greedy=True), done * config.steps_per_update
-        won, returns = np.asarray(seen.won).mean(1), np.asarray(seen.agent_return).sum(2).mean(1)
+        episodes_played, steps = (
+            population.play(population.parameters(), greedy=True),
+            done * config.steps_per_update,
+        )
+        won, returns = (
+            np.asarray(episodes_played.won).mean(1),
+            np.asarray(episodes_played.agent_return).sum(2).mean(1),
+        )
         figures |= {f"win_rate/{steps}": won, f"return/{steps}": returns}
         console.print(f"{case}, {subject}: {steps:,} steps, {spent:.0f} s, won {won.mean():.0%}")
-    figures |= values(crew, seeds)
+    figures |= values(population, seeds)
     each = [
         Row(case, subject, f"{name}/seed_{i}", float(x))
         for name, of_seeds in figures.items()
@@ -92,23 +98,15 @@ def measure(config: Config, seeds: int, episodes: int) -> list[Row]:
     return [*each, Row(case, subject, "seconds", spent)]
 
 
-def values(crew: Crew, seeds: int) -> dict[str, jax.Array]:
-    """`[M]` each: mean predicted value of the living and of the dead in one more rollout."""
-    trainer, population = crew.trainer, Population(crew.trainer)
+def values(population: Population, seeds: int) -> dict[str, jax.Array]:
+    """Mean predicted values `[M]` of active and of dead agents in one more rollout."""
+    trainer, population = population.trainer, VmappedTrainer(population.trainer)
 
     def predicted(state: Any, key: jax.Array) -> dict[str, jax.Array]:
-        worlds, gamma = jnp.arange(trainer.num_envs), 0.0  # rewards are not looked at
-        _, (played,) = rollout(
-            trainer.env,
-            trainer.groups,
-            state,
-            key,
-            worlds,
-            trainer.rollout_length,
-            trainer.share,
-            gamma,
-        )
-        value = state.value_norm[0].denormalise(played.decision.value)
+        keys, length = tuple(jax.random.split(key)), trainer.rollout_length
+        given = (trainer.env, trainer.players, state, keys, length, (None,), Layout())
+        _, (played,), _ = rollout(*given)
+        value = state.learners[0].value_norm.denormalise(played.output.value)
         alive = played.active > 0
         return {
             "value_alive": value.mean(where=alive),
@@ -117,12 +115,12 @@ def values(crew: Crew, seeds: int) -> dict[str, jax.Array]:
         }
 
     keys = jax.random.split(jax.random.key(0), seeds)
-    return jax.jit(jax.vmap(predicted, in_axes=(population.axes, 0)))(crew.states(), keys)
+    return jax.jit(jax.vmap(predicted, in_axes=(population.axes, 0)))(population.states(), keys)
 
 
 def lines(rows: list[Row]) -> list[list[str]]:
-    """One per map and rule: means over seeds, win rates also with their extremes."""
-    told = []
+    """One line per map and rule: means over seeds, win rates also with minimum and maximum."""
+    table_lines = []
     for case, subject in dict.fromkeys((row.case, row.subject) for row in rows):
         each: dict[str, list[float]] = {}
         for row in rows:
@@ -132,7 +130,7 @@ def lines(rows: list[Row]) -> list[list[str]]:
         wins = [v for name, v in each.items() if name.startswith("win_rate/")]
         returns = [v for name, v in each.items() if name.startswith("return/")]
         steps = max(int(name.partition("/")[2]) for name in each if name.startswith("return/"))
-        told.append(
+        table_lines.append(
             [
                 f"{case} {subject}, {steps:,} steps",
                 *(f"{np.mean(v):.0%} ({min(v):.0%} … {max(v):.0%})" for v in wins),
@@ -142,12 +140,12 @@ def lines(rows: list[Row]) -> list[list[str]]:
                 f"{each['seconds'][0] / 60:.1f}",
             ]
         )
-    return told
+    return table_lines
 
 
 def earlier(path: Path) -> list[Row]:
-    there = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    return [Row(**row) for row in there]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**row) for row in rows]
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""One run and one population on 1, 2, 4 and 8 devices, of the same size on each number of them.
+"""One run and one population on 1, 2, 4 and 8 devices, with the same total size on each number.
 
-The devices are virtual ones of the host: what is shown is that a program on several does the same
-work with little talk, not that it is faster. On two cores there is nothing to gain beyond two, and
-not always that, for one device uses both cores already. `data`: the worlds of one run are shared
-out, with a sum of gradients per minibatch; `member`: whole runs are, which say nothing to each
-other until their metrics are read.
+The devices are virtual CPU devices: the benchmark shows that a program on several devices does the
+same work with little communication, not that it is faster. On two cores more than two devices gain
+nothing, and two may not either, because a single device already uses both cores. `data`: the worlds
+of one run are sharded, with one all-reduce of gradients per minibatch. `member`: whole runs are
+sharded, which do not communicate until their metrics are read.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from benchmarks.report import Row, arguments, console, interleaved, table, write
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
 from jmarl.execution.compilation import jitted_init, jitted_step
-from jmarl.execution.sharding import DATA, make_mesh, places
+from jmarl.execution.sharding import DATA_AXIS, make_mesh, places
+from jmarl.learning.collectives import Layout
 
 DEVICES = (1, 2, 4, 8)
 MEMBERS = 8
@@ -36,12 +37,12 @@ CHOSEN = {"algorithm": "mappo", "rollout_length": 25, "ppo": {"epochs": 5, "num_
 
 
 class Run:
-    """A program on a mesh and its state, which goes on with every call."""
+    """A program on a mesh and its state, which every call advances."""
 
     def __init__(self, members: int, worlds: int) -> None:
         trainer, hyper = make_trainer(build(CHOSEN | {"num_envs": worlds // members}))
         mesh, batched = make_mesh(jax.devices(), members), members > 1
-        trainer = replace(trainer, shards=mesh.shape[DATA])
+        trainer = replace(trainer, layout=Layout(mesh.shape[DATA_AXIS]))
         hyper = jax.tree.map(jnp.asarray, hyper)
         keys = jax.random.key(0)
         if batched:
@@ -60,12 +61,12 @@ class Run:
         return self.state, metrics
 
     @property
-    def said(self) -> list[Collective]:
+    def collectives(self) -> list[Collective]:
         return collectives(self.program.as_text())
 
 
 def measure(quick: bool) -> list[Row]:
-    """On all devices that there are."""
+    """Measure on all devices of this process."""
     worlds, rounds = (QUICK_WORLDS, QUICK_ROUNDS) if quick else (WORLDS, ROUNDS)
     runs = {"data": Run(1, worlds), "member": Run(MEMBERS, worlds)}
     taken = interleaved(dict(runs), rounds)
@@ -76,14 +77,14 @@ def measure(quick: bool) -> list[Row]:
         for metric, value in {
             "steps_per_s": steps / min(taken[subject]),
             "compile_s": run.compile_s,
-            "collectives": sum(one.times for one in run.said),
-            "collective_bytes": sum(one.times * one.size for one in run.said),
+            "collectives": sum(one.times for one in run.collectives),
+            "collective_bytes": sum(one.times * one.size for one in run.collectives),
         }.items()
     ]
 
 
-def apart(count: int, quick: bool) -> list[Row]:
-    """The same in a process of its own, which has `count` devices."""
+def measure_in_process(count: int, quick: bool) -> list[Row]:
+    """Measure in a new process with `count` devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "rows.json"
@@ -112,21 +113,23 @@ def lines(rows: list[Row]) -> list[list[str]]:
     ]
 
 
-def _own(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--here", action="store_true", help="only on the devices that there are")
+def _more_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--here", action="store_true", help="measure on the devices of this process only"
+    )
 
 
 def main() -> None:
-    options = arguments(__doc__, "devices", _own)
+    options = arguments(__doc__, "devices", _more_options)
     rows: list[Row] = []
     if options.here:
         rows = measure(options.quick)
     else:
         for count in DEVICES:
             console.print(f"[dim]{count} devices …[/dim]")
-            rows += apart(count, options.quick)
-    columns = ["devices", "shared out", "steps/s", "compiles (s)", "collectives", "KiB"]
-    table("an update's speed, and what devices say to each other in it", columns, lines(rows))
+            rows += measure_in_process(count, options.quick)
+    columns = ["devices", "sharded", "steps/s", "compiles (s)", "collectives", "KiB"]
+    table("speed and collectives of an update", columns, lines(rows))
     write(options.json, rows)
 
 

@@ -1,7 +1,7 @@
-"""How much multiplying a step of one world costs: products alone, two operations each.
+"""FLOPs of matmuls per environment step, two per multiplication.
 
-A layer costs its matrix once per row; learning from a row costs three times as much as looking at
-it (forward, gradients of inputs, gradients of weights). XLA's own count is of no use here: it
+A layer costs the size of its matrix per row. Learning from a row costs three times its forward pass
+(forward, gradients of inputs, gradients of weights). XLA's own count is not usable here, because it
 counts the body of a loop once.
 """
 
@@ -12,16 +12,16 @@ from jmarl.envs.base import EnvSpec
 
 
 def layers(*sizes: int) -> int:
-    """Of a chain of products through these widths."""
+    """Multiplications of an MLP with these widths."""
     return sum(a * b for a, b in pairwise(sizes))
 
 
 def actor_critic(config: Config, spec: EnvSpec) -> int:
-    """Multiplications for one joint view: actors for every agent, and a critic for each or, where
-    all are valued alike, one."""
+    """Multiplications per joint observation: an actor for every agent, and a critic for every agent
+    or, if all have the same value, one."""
     net, n, obs = config.net, spec.num_agents, spec.obs_size
     ids = n if net.agent_id == "obs" else 0
-    central = net.critic_input in (None, "all") and config.algorithm in ("mappo", "rmappo")
+    central = net.critic_input in (None, "all") and config.facts.critic_input == "all"
     joint, rows = (n * obs, 1) if central and not ids else (n * obs if central else obs, n)
     width = net.hidden[-1]
     memory = 6 * width**2 if config.recurrent else 0
@@ -33,7 +33,8 @@ def actor_critic(config: Config, spec: EnvSpec) -> int:
 
 
 def transformer(config: Config, spec: EnvSpec) -> int:
-    """Of the reference's MAT for one joint view; what jmarl saves of it counts as done."""
+    """Multiplications of the reference's MAT per joint observation; work that jmarl avoids counts
+    too."""
     d, n = config.net.n_embd, spec.num_agents
     attention = 4 * d * d + 2 * n * d  # keys, values, queries, projection; scores and mixture
     mlp, head = 2 * d * d, d * d
@@ -44,6 +45,7 @@ def transformer(config: Config, spec: EnvSpec) -> int:
 
 
 def per_step(config: Config, spec: EnvSpec) -> float:
-    """Of whole training: one look when playing, `epochs` times learning from it."""
+    """FLOPs per step of whole training: one forward pass in the rollout, then `epochs` of
+    learning."""
     count = transformer if config.transformer else actor_critic
     return 2.0 * count(config, spec) * (1 + 3 * config.ppo.epochs)

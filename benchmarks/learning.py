@@ -1,8 +1,8 @@
-"""What presets learn: greedy returns over training, beside a random policy's.
+"""Learning curves of presets: greedy returns during training, next to those of a random policy.
 
-Every preset is trained to the end of its own budget; several seeds are one vmapped program.
-Seconds are of training alone, without compilation and evaluation. Where presets are named, theirs
-are replaced among the figures that there are.
+Every preset is trained for its own budget; several seeds are one vmapped program. Seconds count
+training only, without compilation and evaluation. If presets are named, only their figures in the
+file are replaced.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from jmarl.config.train_config import Config, build, read_preset
 from jmarl.envs.base import Env
 from jmarl.envs.spaces import Box
 from jmarl.execution.members import Members
-from jmarl.execution.population import Crew
+from jmarl.execution.population import Population
 from jmarl.learning.episodes import Episodes
 from jmarl.policies.action_distributions import make_actions
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-SEEDS = {  # preset → seeds that are trained side by side
+SEEDS = {  # preset → number of seeds, vmapped
     "mat_long_simple_spread": 1,
     "mappo_simple_spread": 1,
     "ippo_simple_spread": 1,
@@ -64,7 +64,7 @@ class Curve(NamedTuple):
 
 
 def random_return(env: Env, key: jax.Array, episodes: int) -> float:
-    """Of a policy that does anything legal with equal chance."""
+    """The return of a policy that samples uniformly from the legal actions."""
     space, length = env.spec.action_space, env.spec.episode_length
     assert length is not None
 
@@ -96,15 +96,15 @@ def random_return(env: Env, key: jax.Array, episodes: int) -> float:
 def learn(preset: str, config: Config, seeds: int) -> Curve:
     trainer, hyper = make_trainer(config)
     members = Members.alike(range(config.seed, config.seed + seeds), hyper)
-    crew = Crew(trainer, members, EPISODES, per_batch=seeds)
-    crew.compile()
-    crew.begin()
+    population = Population(trainer, members, EPISODES, per_batch=seeds)
+    population.compile()
+    population.init()
     scenario = str(config.env_options.get("map_name", config.env.rpartition("/")[2]))
     random = random_return(trainer.env, jax.random.key(config.seed), EPISODES)
     curve, spent, done = Curve(preset, scenario, config.algorithm, random, []), 0.0, 0
     every = max(1, config.num_updates // EVALUATIONS)
     while True:
-        returns, won = _means(crew.play(crew.parameters(), greedy=True))
+        returns, won = _means(population.play(population.parameters(), greedy=True))
         wins = None if won is None else won.tolist()
         point = Point(done * config.steps_per_update, spent, returns.tolist(), wins)
         curve.points.append(point)
@@ -117,16 +117,16 @@ def learn(preset: str, config: Config, seeds: int) -> Curve:
             return curve
         length = min(every, config.num_updates - done)
         started = time.perf_counter()
-        crew.advance(length)
-        jax.block_until_ready(crew.batches)
+        population.advance(length)
+        jax.block_until_ready(population.batches)
         spent += time.perf_counter() - started
         done += length
 
 
-def _means(seen: Episodes) -> tuple[np.ndarray, np.ndarray | None]:
-    """Over each member's episodes: returns summed over agents, and victories."""
-    won = None if seen.won is None else np.asarray(seen.won).mean(1)
-    return np.asarray(seen.agent_return).sum(2).mean(1), won
+def _means(episodes: Episodes) -> tuple[np.ndarray, np.ndarray | None]:
+    """Means over each member's episodes: returns summed over agents, and win rates."""
+    won = None if episodes.won is None else np.asarray(episodes.won).mean(1)
+    return np.asarray(episodes.agent_return).sum(2).mean(1), won
 
 
 def rows_of(curve: Curve) -> list[Row]:
@@ -178,10 +178,10 @@ def draw(curves: list[Curve], path: Path) -> None:
         for curve in mine:
             steps = [point.steps / 1e6 for point in curve.points]
             returns = np.array([point.returns for point in curve.points])
-            drawn = axis.plot(steps, returns.mean(1), label=curve.algorithm)[0]
+            line = axis.plot(steps, returns.mean(1), label=curve.algorithm)[0]
             if returns.shape[1] > 1:
                 low, high = returns.min(1), returns.max(1)
-                axis.fill_between(steps, low, high, alpha=0.2, color=drawn.get_color())
+                axis.fill_between(steps, low, high, alpha=0.2, color=line.get_color())
         axis.axhline(mine[0].random, color="grey", linestyle=":", label="random")
         axis.set_title(scenario)
         axis.set_xlabel("million steps")
@@ -193,7 +193,7 @@ def draw(curves: list[Curve], path: Path) -> None:
 
 
 def replaced(path: Path, curves: list[Curve]) -> list[Curve]:
-    """The curves of an earlier run, those trained now in their place."""
+    """The curves of an earlier run, with those trained now replaced."""
     before = json.loads(path.read_text(encoding="utf-8"))["curves"] if path.exists() else []
     kept = [Curve(**c | {"points": [Point(**p) for p in c["points"]]}) for c in before]
     known = {curve.preset: curve for curve in (*kept, *curves)}

@@ -1,9 +1,9 @@
-"""What a run costs besides training: checkpoints, evaluations and logs at their default cadence.
+"""Overhead of a run besides training: checkpoints, evaluations and logs at their default intervals.
 
-The default run's updates between two evaluations are timed, and then each of the three alone as
-often as it happens in them; shares are of medians. Differences of whole runs would drown: they
-vary by several per cent. A checkpoint holds training up only until the state is copied; what it
-writes afterwards is counted too, as if it took no turns with training.
+Times the updates of the default run between two evaluations, then each of the three effects as
+often as it occurs in them; shares are ratios of medians. Differences of whole runs would be lost in
+noise of several per cent. A checkpoint blocks training only until the state is copied; the time of
+writing afterwards is reported too, as if it did not overlap with training.
 """
 
 import statistics
@@ -20,7 +20,7 @@ from benchmarks.report import Row, arguments, console, table, write
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import Config, build
 from jmarl.execution.compilation import compile_programs
-from jmarl.learning.episodes import described
+from jmarl.learning.episodes import episode_figures
 from jmarl.runs.checkpoint import Checkpoints
 from jmarl.runs.logs import Log
 
@@ -29,7 +29,7 @@ ROUNDS, QUICK_ROUNDS = (5, 15), (1, 5)  # windows of training, repetitions of ea
 
 
 class Work:
-    """The default run between two evaluations, and each effect by itself."""
+    """The default run between two evaluations, and each effect separately."""
 
     def __init__(self, config: Config, directory: Path) -> None:
         self.config = config
@@ -58,8 +58,8 @@ class Work:
     def evaluate(self) -> None:
         for greedy in (True, False):
             state, key = self.state, jax.random.key(1)
-            seen = self.programs.score(state.params, state.normalisers, key, jnp.asarray(greedy))
-            described(self.trainer.env.spec, seen, "eval")
+            seen = self.programs.score(state.policies, key, jnp.asarray(greedy))
+            episode_figures(self.trainer.env.spec, seen, "eval")
 
     def write_lines(self) -> None:
         for i in range(self.config.updates_between_evaluations // self.config.log_every + 1):

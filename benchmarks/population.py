@@ -1,11 +1,11 @@
-"""Many members as one program, as a loop, and as processes of their own.
+"""Many members as one vmapped program, as a loop, and as separate processes.
 
-Every figure is of a whole command, as a user types it: start, compilation, training, evaluations,
+Every figure covers a whole command as a user types it: start, compilation, training, evaluations,
 checkpoints. `vmapped`: `jmarl.sweep` with all members in one batch; `sequential`: one member after
-the other in one process; `chosen`: what `jmarl.sweep` does by itself; `processes`: one
-`jmarl.train` after the other. Each subject starts with an empty cache of compiled programs of its
-own, which its later processes find filled. Processes are run up to 16 members; of 64 their time is
-16 processes' time, four times over (`estimated`).
+the other in one process; `chosen`: the default of `jmarl.sweep`; `processes`: one `jmarl.train`
+after the other. Each subject starts with its own empty cache of compiled programs, which its later
+processes find filled. Processes are run for up to 16 members; the time for 64 is four times that
+for 16 (`estimated`).
 """
 
 import os
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.report import Row, arguments, console, table, write
-from jmarl.runs.logs import read_lines
+from jmarl.runs.files import read_lines
 
 MEMBERS = (1, 4, 16, 64)
 MOST_PROCESSES = 16
@@ -35,13 +35,13 @@ RUN = {
 
 
 class Measured(NamedTuple):
-    seconds: float  # of the whole
-    steps_per_s: float  # of all members together, while they train
-    memory_mb: float  # at most, of one process
+    seconds: float  # of the whole command
+    steps_per_s: float  # of all members together, while training
+    memory_mb: float  # peak of any process
 
 
 def rates(count: int) -> list[float]:
-    """Learning rates, so that members differ in more than their seeds."""
+    """Learning rates, so that members differ not only in their seeds."""
     return [round(3e-4 * 1.1**i, 7) for i in range(count)]
 
 
@@ -54,8 +54,8 @@ def sweep(members: int, per_batch: int | None) -> Measured:
         line += ["--members-per-batch", str(per_batch)]
     with tempfile.TemporaryDirectory() as where:
         seconds, memory = timed([line], Path(where))
-        told = read_lines(Path(where) / "sweep" / "group_0" / "metrics.jsonl")
-    return Measured(seconds, told[-1]["charts/SPS"], memory)
+        metrics = read_lines(Path(where) / "sweep" / "group_0" / "metrics.jsonl")
+    return Measured(seconds, metrics[-1]["charts/SPS"], memory)
 
 
 def processes(members: int) -> Measured:
@@ -66,9 +66,9 @@ def processes(members: int) -> Measured:
     ]
     with tempfile.TemporaryDirectory() as where:
         seconds, memory = timed(lines, Path(where))
-        told = [read_lines(Path(where) / f"run_{i}" / "metrics.jsonl") for i in range(members)]
-    trained = sum(lines[-1]["seconds"] for lines in told)
-    return Measured(seconds, members * told[0][-1]["steps"] / trained, memory)
+        metrics = [read_lines(Path(where) / f"run_{i}" / "metrics.jsonl") for i in range(members)]
+    trained = sum(lines[-1]["seconds"] for lines in metrics)
+    return Measured(seconds, members * metrics[0][-1]["steps"] / trained, memory)
 
 
 def _option(name: str, value: str) -> list[str]:
@@ -77,7 +77,8 @@ def _option(name: str, value: str) -> list[str]:
 
 
 def timed(lines: list[list[str]], where: Path) -> tuple[float, float]:
-    """Seconds of commands one after the other, and the most memory that one of them had, in MB."""
+    """Run commands one after the other; returns seconds and the peak memory of any of them in
+    MB."""
     root = Path(__file__).parent.parent
     env = os.environ | {"XDG_CACHE_HOME": str(where / "cache"), "PYTHONPATH": str(root)}
     most, start = 0.0, time.perf_counter()
@@ -92,7 +93,7 @@ def timed(lines: list[list[str]], where: Path) -> tuple[float, float]:
 
 
 def _megabytes(used: resource.struct_rusage) -> float:
-    return used.ru_maxrss / 1024  # Linux tells kilobytes
+    return used.ru_maxrss / 1024  # Linux reports kilobytes
 
 
 def measure(members: int) -> dict[str, Measured]:

@@ -1,8 +1,9 @@
-"""Continuous PPO on Pendulum: jmarl against the same trainer in PyTorch on gymnasium's worlds.
+"""Continuous PPO on Pendulum: jmarl against the same trainer in PyTorch on gymnasium's
+environments.
 
-Same networks, batches, epochs and rates. Both are asked for a mean return of -200 on 50 fixed
-initial states; evaluation and compilation are not counted in their times. The subjects take turns,
-seed after seed, so that a busy machine disturbs both alike.
+Both use the same networks, batches, epochs and learning rates, and train until the mean return on
+50 fixed initial states reaches -200; the times exclude evaluation and compilation. The subjects
+take turns, seed by seed, so that a busy machine disturbs both equally.
 """
 
 import statistics
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 
@@ -19,7 +21,8 @@ from benchmarks.report import Row, arguments, console, table, write
 from benchmarks.torch_baseline import ppo as baseline
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import Config, build, read_preset
-from jmarl.learning.episodes import play_episodes
+from jmarl.execution.compilation import Programs, compile_programs
+from jmarl.learning.ppo_loss import HyperParams
 
 PRESET = Path(__file__).parent.parent / "configs" / "ppo_pendulum.yaml"
 CASE, ENOUGH = "Pendulum-v1", -200.0
@@ -27,7 +30,7 @@ SEEDS, QUICK_SEEDS = 5, 1
 
 
 def torch_options(config: Config) -> baseline.Options:
-    """The preset's, under the same names."""
+    """The options of the preset, under the same names."""
     given: dict[str, Any] = {}
     for field in fields(baseline.Options):
         for section in (config, config.ppo):
@@ -36,63 +39,58 @@ def torch_options(config: Config) -> baseline.Options:
     return baseline.Options(**given)
 
 
-def train_jmarl(config: Config, programs: tuple[Any, ...], seed: int) -> list[baseline.Progress]:
-    """Until it is enough; every evaluation on the way."""
-    init, step, score, hyper = programs
+def train_jmarl(
+    config: Config, programs: Programs, hyper: HyperParams, seed: int
+) -> list[baseline.Progress]:
+    """Train until the target return; returns every evaluation."""
+    greedy = jnp.asarray(True)
     init_key, eval_key = jax.random.split(jax.random.key(seed))
-    state, spent, seen = jax.block_until_ready(init(init_key)), 0.0, []
+    state, spent, progress_made = jax.block_until_ready(programs.init(init_key)), 0.0, []
     for done in range(1, config.num_updates + 1):
         started = time.perf_counter()
-        state, _ = jax.block_until_ready(step(state, hyper))
+        state, _ = jax.block_until_ready(programs.step(state, hyper))
         spent += time.perf_counter() - started
         if done % config.updates_between_evaluations == 0 or done == config.num_updates:
-            returns = score(state.params, state.normalisers, eval_key)
-            mean = float(np.mean(returns))
-            seen.append(baseline.Progress(done * config.steps_per_update, spent, mean))
+            played = programs.score(state.policies, eval_key, greedy)
+            mean = float(np.asarray(played.agent_return).sum(1).mean())
+            progress_made.append(baseline.Progress(done * config.steps_per_update, spent, mean))
             if mean > ENOUGH:
                 break
-    return seen
+    return progress_made
 
 
 def train_torch(config: Config, seed: int) -> list[baseline.Progress]:
-    seen: list[baseline.Progress] = []
+    progress_made: list[baseline.Progress] = []
 
     def report(progress: baseline.Progress) -> bool:
-        seen.append(progress)
+        progress_made.append(progress)
         return progress.eval_return > ENOUGH
 
     baseline.train(CASE, torch_options(config), seed, report)
-    return seen
+    return progress_made
 
 
-def compile_programs(config: Config) -> tuple[tuple[Any, ...], float]:
+def compiled(config: Config) -> tuple[tuple[Programs, HyperParams], float]:
+    """What training runs, and the seconds until its first step is done."""
     trainer, hyper = make_trainer(config)
-
-    def score(params: Any, norms: Any, key: jax.Array) -> jax.Array:
-        episodes = config.eval_episodes
-        seen = play_episodes(trainer.env, trainer.groups, params, key, episodes, norms=norms)
-        return seen.agent_return.sum(1)
-
     started = time.perf_counter()
-    init, step = jax.jit(trainer.init), jax.jit(trainer.step, donate_argnums=0)
-    state = init(jax.random.key(0))
-    compiled = step.lower(state, hyper).compile()
-    jax.block_until_ready(compiled(state, hyper))
-    return (init, compiled, jax.jit(score), hyper), time.perf_counter() - started
+    programs = compile_programs(trainer, hyper, config.eval_episodes)
+    jax.block_until_ready(programs.step(programs.init(jax.random.key(0)), hyper))
+    return (programs, hyper), time.perf_counter() - started
 
 
 def main() -> None:
     options = arguments(__doc__, "ppo")
     config = build(read_preset(PRESET))
     torch.set_num_threads(1)  # on nets of this size a third faster than two
-    programs, compile_s = compile_programs(config)
+    programs, compile_s = compiled(config)
     rows = [Row(CASE, "jmarl", "compile_s", compile_s)]
     taken: dict[str, list[float]] = {"jmarl": [], "torch": []}
     rates: dict[str, list[float]] = {"jmarl": [], "torch": []}
     for seed in range(QUICK_SEEDS if options.quick else SEEDS):
         for subject in taken:
             ours = subject == "jmarl"
-            seen = train_jmarl(config, programs, seed) if ours else train_torch(config, seed)
+            seen = train_jmarl(config, *programs, seed) if ours else train_torch(config, seed)
             last = seen[-1]
             reached = last.eval_return > ENOUGH
             console.print(

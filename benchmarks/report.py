@@ -1,4 +1,4 @@
-"""What all benchmarks share: timing, the one JSON form, tables, and how to be called."""
+"""Shared by all benchmarks: timing, the JSON format, tables, command-line options."""
 
 import argparse
 import importlib.metadata
@@ -19,12 +19,12 @@ from jmarl.runs.directory import own_commit
 from jmarl.runs.terminal import make_console
 
 RESULTS = Path(__file__).parent / "results"
-WIDTH = None if sys.stdout.isatty() else 140  # a file has no width to fit
+WIDTH = None if sys.stdout.isatty() else 140  # files have no width limit
 console = make_console(sys.stdout, width=WIDTH)
 
 
 class Row(NamedTuple):
-    """One figure: what was measured, of whom."""
+    """One figure."""
 
     case: str
     subject: str
@@ -38,7 +38,8 @@ class Compiled(NamedTuple):
 
 
 def compile_program(function: Callable[..., Any], *args: Any) -> Compiled:
-    """Trace, lower and compile; the time of all three, and a call that runs it once."""
+    """Trace, lower and compile; returns the time of all three and a function that runs the
+    program."""
     start = time.perf_counter()
     program = jax.jit(function).lower(*args).compile()
     compile_s = time.perf_counter() - start
@@ -46,16 +47,16 @@ def compile_program(function: Callable[..., Any], *args: Any) -> Compiled:
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Wall-clock time until every output is there."""
+    """Wall-clock time until every output is ready."""
     start = time.perf_counter()
     jax.block_until_ready(run())
     return time.perf_counter() - start
 
 
 def interleaved(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Times of each subject, taken in turns so that a busy machine disturbs all alike.
+    """Times of each subject, measured in turns so that a busy machine disturbs all equally.
 
-    A first, unrecorded round warms up."""
+    A first round warms up and is not recorded."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name, run in runs.items():
@@ -70,10 +71,14 @@ def arguments(
     name: str,
     further: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
-    """--quick and --json, as every benchmark has them; `further` adds a benchmark's own."""
+    """Parse --quick and --json, which every benchmark has; `further` adds more options."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes; ends within two minutes")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="where the figures go")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer sizes; takes at most two minutes"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="PATH", help="the file to write the figures to"
+    )
     further(parser)
     options = parser.parse_args()
     if options.json is None:
@@ -85,7 +90,7 @@ def arguments(
 
 
 def meta() -> dict[str, Any]:
-    """Where and with what the figures were taken."""
+    """The machine and package versions of a measurement."""
     packages = ("jax", "jaxlib", "jaxmarl", "mpe2", "numpy")
     return {
         "commit": own_commit(),
@@ -99,7 +104,7 @@ def meta() -> dict[str, Any]:
 
 
 def _called() -> str:
-    """The benchmark's name: a module's, or that of a package which is run."""
+    """The benchmark's name: of its module, or of the package that is run."""
     script = Path(sys.argv[0])
     return script.parent.name if script.stem == "__main__" else script.stem
 

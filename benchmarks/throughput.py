@@ -1,10 +1,10 @@
-"""Environment steps per second of whole training, beside PyTorch; simple_spread.
+"""Environment steps per second of whole training on simple_spread, compared with PyTorch.
 
     python -m benchmarks.throughput [--quick] [--json PATH]
 
-Every subject runs in a process of its own and they take turns, some updates each; medians.
-`roofline` is the arithmetic of the algorithm (`benchmarks.flops`) over what large products reach on
-this machine, measured in the same turns.
+Every subject runs in its own process; they take turns of some updates each, and figures are
+medians. `roofline` is the FLOP rate of the algorithm (`benchmarks.flops`) relative to that of large
+matmuls on this machine, measured in the same turns.
 """
 
 import argparse
@@ -22,12 +22,13 @@ from benchmarks.throughput_subjects import GEMM, serve
 
 TORCH = ("torch_subprocess", "torch_vectorised")
 LARGE = (1024, 4096)  # worlds
-AGENTS = (10, 30)  # three are in the others
+AGENTS = (10, 30)  # the other cases have three
 ROUNDS = 5
-LONG = 6.0  # seconds: of what takes longer, fewer turns are taken
+LONG = 6.0  # seconds; longer turns are measured fewer times
 FEW_ROUNDS = 3
 MOST_MPE2 = 1024  # worlds: beyond, a single rollout of mpe2 takes a minute
-REFERENCE: dict[str, Any] = {"net": {"n_embd": 64}, "ppo": {"epochs": 10, "num_minibatches": 1}}
+REFERENCE: dict[str, Any] = {"ppo": {"epochs": 10, "num_minibatches": 1}}
+MAT: dict[str, Any] = REFERENCE | {"algorithm": "mat", "net": {"n_embd": 64}}
 
 # JaxMARL's own configurations of IPPO and of MAPPO with a GRU
 JAXMARL_PPO: dict[str, Any] = {
@@ -54,18 +55,19 @@ JAXMARL_GRU: dict[str, Any] = {
     "ppo": JAXMARL_PPO,
 }
 
-Case = tuple[dict[str, Any], tuple[str, ...]]  # jmarl's options, and who is measured
+Case = tuple[dict[str, Any], tuple[str, ...]]  # (jmarl's options, subjects)
 
 
 def cases(quick: bool) -> dict[str, Case]:
-    """`algorithm/worlds`, JaxMARL's shapes, and MAT with more agents; what takes longest is last,
-    so that a run that is cut short has most of them."""
+    """`algorithm/worlds`, JaxMARL's shapes, and MAT with more agents; the slowest are last, so that
+    an interrupted run has most of them."""
     algorithms = ("mat", "mappo") if quick else ("mat", "mappo", "rmappo", "ippo")
 
     def reference(worlds: tuple[int, ...]) -> dict[str, Case]:
         return {
             f"{algorithm}/{count}": (
-                REFERENCE | {"algorithm": algorithm, "num_envs": count},
+                (MAT if algorithm == "mat" else REFERENCE | {"algorithm": algorithm})
+                | {"num_envs": count},
                 ("jmarl", *(TORCH if count <= MOST_MPE2 else TORCH[1:])),
             )
             for count in worlds
@@ -81,9 +83,7 @@ def cases(quick: bool) -> dict[str, Case]:
     gru = {"rmappo_jaxmarl/256": (JAXMARL_GRU | {"num_envs": 256}, ("jmarl",))}
     many_agents = {
         f"mat_agents/{agents}": (
-            REFERENCE
-            | {"algorithm": "mat", "num_envs": 128}
-            | {"env_options": {"num_agents": agents}},
+            MAT | {"num_envs": 128, "env_options": {"num_agents": agents}},
             ("jmarl", "torch_vectorised"),
         )
         for agents in AGENTS
@@ -93,7 +93,7 @@ def cases(quick: bool) -> dict[str, Case]:
 
 @contextmanager
 def process(subject: str, options: dict[str, Any]) -> Iterator[Any]:
-    """Ours to call: sending True asks for a turn."""
+    """A subject's process; sending True requests a turn."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     child = spawn.Process(target=serve, args=(there, subject, options))
@@ -108,7 +108,7 @@ def process(subject: str, options: dict[str, Any]) -> Iterator[Any]:
 
 
 def measure(case: str, options: dict[str, Any], subjects: tuple[str, ...], peak: Any) -> list[Row]:
-    """Subjects are started one after the other, then take turns."""
+    """Start the subjects one after the other, then let them take turns."""
     rows, pipes, stack = [], {}, []
     try:
         for subject in subjects:
@@ -127,7 +127,7 @@ def measure(case: str, options: dict[str, Any], subjects: tuple[str, ...], peak:
 def _take_turns(pipes: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
     times: dict[str, list[dict[str, float]]] = {name: [] for name in pipes}
     rounds = ROUNDS
-    turn = -1  # the first is not counted
+    turn = -1  # the first turn is not counted
     while turn < rounds:
         begin = time.perf_counter()
         for name, pipe in pipes.items():
@@ -168,7 +168,7 @@ def figures(
 
 
 def lines(rows: list[Row]) -> list[list[str]]:
-    """One per case and subject; ratios are of jmarl's speed."""
+    """One line per case and subject; ratios are jmarl's speed relative to the subject's."""
     value = {(row.case, row.subject, row.metric): row.value for row in rows}
     made = []
     for case, subject in dict.fromkeys((r.case, r.subject) for r in rows if r.subject != "gemm"):
@@ -234,19 +234,22 @@ def plot(rows: list[Row], path: Path) -> None:
     console.print(f"picture: {path}")
 
 
-def _own(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", metavar="CASE", help="of the cases, these")
+def _more_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="measure only these cases")
 
 
 def main() -> None:
-    options = arguments(__doc__, "throughput", _own)
+    options = arguments(__doc__, "throughput", _more_options)
     chosen = cases(options.quick)
     unknown = [name for name in options.only or () if name not in chosen]
     if unknown:
         console.print(f"--only: no case {unknown[0]!r}; there are {', '.join(chosen)}.")
         raise SystemExit(2)
     rows: list[Row] = []
-    with process("gemm", {}) as peak, suppress(KeyboardInterrupt):  # then there is less to show
+    with (
+        process("gemm", {}) as peak,
+        suppress(KeyboardInterrupt),
+    ):  # an interrupted run shows fewer cases
         peak.recv()
         for case in options.only or chosen:
             console.print(f"[dim]{case} …[/dim]")

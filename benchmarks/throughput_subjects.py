@@ -1,8 +1,8 @@
-"""Who is measured by `benchmarks.throughput`: each in a process of its own, which answers calls.
+"""The subjects of `benchmarks.throughput`, each in its own process, which answers requests.
 
-A process waits at its pipe while others have their turn. Of each call it says how long rollout and
-update of one update took; jmarl's step is one program, so that its rollout is timed as a step of
-no epochs, and the update is what the whole step takes longer.
+A process waits at its pipe while others have their turn. For each request it returns the seconds of
+rollout and learning of one update. jmarl's train step is one program; its rollout is timed as a
+step with no epochs, and learning is the difference to a whole step.
 """
 
 import os
@@ -15,12 +15,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-GEMM = 2048  # rows of the square matrices whose product is this machine's peak
-TURN_S = 0.3  # of updates that take less, as many as fill it are timed together
+GEMM = 2048  # rows of the square matrices that measure this machine's peak
+TURN_S = 0.3  # shorter updates are timed together until they take this long
 
 
 def memory_mb(pids: list[int]) -> float:
-    """The most that processes had at a time, added up."""
+    """The sum of the processes' peaks."""
     total = 0
     for pid in pids:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
@@ -36,26 +36,28 @@ def _children() -> list[int]:
 
 
 def serve(pipe: Connection, subject: str, options: dict[str, Any]) -> None:
-    """Tell what starting cost, then times until asked to stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides when it ends
+    """Send the costs of starting, then times until the request to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when to end
     started = time.perf_counter()
     turn, about = SUBJECTS[subject](options)
-    turn(1)  # the first, which warms up
+    turn(1)  # a warm-up
     about["first_update_s"] = time.perf_counter() - started
     about["peak_mb"] = memory_mb([os.getpid(), *_children()])
     for pid in (os.getpid(), *_children()):
-        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")  # the most from here on
+        Path(f"/proc/{pid}/clear_refs").write_text(
+            "5", encoding="utf-8"
+        )  # measure the peak from here on
     updates = max(1, int(TURN_S / turn(1)["whole"]))
     about["training_mb"] = memory_mb([os.getpid(), *_children()])
     pipe.send(about)
-    with suppress(EOFError):  # nobody asks any more
+    with suppress(EOFError):  # the parent has closed the pipe
         while pipe.recv():
             pipe.send(turn(updates))
-    # workers of worlds end when their pipes close with this process
+    # Workers that step worlds end when their pipes close with this process.
     os._exit(0)
 
 
-Turn = Callable[[int], dict[str, float]]  # so many updates → seconds for one of them
+Turn = Callable[[int], dict[str, float]]  # number of updates → seconds per update
 
 
 def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
@@ -65,14 +67,14 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     from jmarl.execution import cpu_devices
     from jmarl.execution.compilation import compile_step, jitted_init
     from jmarl.execution.in_flight import Bounded
-    from jmarl.execution.population import make_crew
+    from jmarl.execution.population import make_population
     from jmarl.execution.sharding import places
 
     config = build(options | {"total_updates": 1_000_000})
     cpu_devices.make_devices([(config, 1)])
-    crew = make_crew(config)
-    trainer, mesh = crew.shared_out(1)
-    hyper: Any = jax.tree.map(lambda x: float(x[0]), crew.hyper)
+    population = make_population(config)
+    trainer, mesh = population.shard_trainer(1)
+    hyper: Any = jax.tree.map(lambda x: float(x[0]), population.hyper)
     at = None if mesh is None else places(trainer, hyper, mesh, batched=False)
     begin = time.perf_counter()
     state = jitted_init(trainer, 1, at)(jax.random.key(0))
@@ -82,7 +84,7 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     kept: dict[str, Any] = {"state": state, "only_play": None, "turns": 0}
 
     def seconds(program: Any, updates: int) -> float:
-        """Of one, in a chunk of them that is waited for only at its end, as when training."""
+        """Seconds per update, in a chunk that is waited for only at its end, as in training."""
         begin = time.perf_counter()
         for _ in range(updates):
             kept["state"], kept["metrics"] = program(kept["state"], given)
@@ -92,7 +94,8 @@ def jmarl(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
     def turn(updates: int) -> dict[str, float]:
         kept["turns"] += 1
         if kept["turns"] == 3:  # not before memory has been read
-            idle = replace(trainer, epochs=0)
+            still = tuple(replace(learner, epochs=0) for learner in trainer.learners)
+            idle = replace(trainer, learners=still)
             kept["only_play"] = Bounded(compile_step(idle, 1, at, kept["state"], hyper))
             seconds(kept["only_play"], 1)
         whole = seconds(step, updates)
@@ -130,7 +133,7 @@ def torch(worlds: str) -> Callable[[dict[str, Any]], tuple[Turn, dict[str, float
 
 
 def gemm(options: dict[str, Any]) -> tuple[Turn, dict[str, float]]:
-    """XLA's product of large square matrices: what the others are held against."""
+    """XLA's matmul of large square matrices, the reference of `roofline`."""
     import jax
     import jax.numpy as jnp
 

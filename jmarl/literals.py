@@ -5,7 +5,6 @@ from typing import Literal
 
 Transformer = Literal["mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"]
 ActorCritic = Literal["mappo", "ippo", "rmappo", "rippo", "ppo"]
-Algorithm = Literal[Transformer, ActorCritic]
 
 # networks
 Activation = Literal["relu", "tanh"]
@@ -33,6 +32,9 @@ ValueScaling = Literal["none", "valuenorm", "popart"]
 
 # running
 NonFinite = Literal["stop", "skip"]
+InitParts = Literal["all", "actor", "critic", "encoder"]
+Which = Literal["best", "latest"]  # checkpoint of a run
+ReferenceName = Literal["mat", "on-policy", "xuance", "xuance-2023", "ppo"]
 
 # optimisation
 Optimiser = Literal["adam", "sgd"]

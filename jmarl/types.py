@@ -4,14 +4,25 @@
 `A` action entries. `M` members of a population are outermost and appear only there.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float
 
 ROUND = 2**30  # updates; a single int32 could not count beyond 2³¹
-MEMBER, DATA = "member", "data"  # axes of device meshes: who shares out members, who worlds
+# Axes of device meshes: over one the members are sharded, over the other their worlds.
+MEMBER_AXIS, DATA_AXIS = "member", "data"
+
+
+Scalar = Float[Array, ""] | float
+Params = Any  # a policy's parameters, a tree of its own choice
+Memory = Any  # what a policy remembers from step to step; () without memory
+Noise = Any  # the random numbers of its decisions
+Context = Any  # what else its `evaluate` needs to know of a decision; () or None: nothing
+EnvState = Any  # known only to its world
+Tree = TypeVar("Tree")  # a tree of arrays whose structure a function keeps
 
 
 def float_dtype() -> Any:
@@ -33,6 +44,7 @@ class TimeStep(NamedTuple):
     final_state: jax.Array  # [E, S] likewise
     final_action_mask: jax.Array  # [E, N, A] likewise
     won: jax.Array | None = None  # [E] bool: it ended in victory; None where there is none
+    info: dict[str, jax.Array] | None = None  # [E] numbers to report, by name, of what it led to
 
     @property
     def over(self) -> jax.Array:
@@ -40,74 +52,66 @@ class TimeStep(NamedTuple):
         return self.truncated | self.terminated.all(-1)
 
 
-class Perception(NamedTuple):
-    """What a policy decides on; the leading axes are free."""
+class PolicyInput(NamedTuple):
+    """What a policy reads; the leading axes are free."""
 
     obs: jax.Array  # […, N, O]
     state: jax.Array  # […, S]
     action_mask: jax.Array | None  # […, N, A] bool; None: everything is legal
-    fresh: jax.Array | None = None  # […] float, 1 where an episode begins: memory is void
+    episode_start: jax.Array | None = None  # […] float, 1 where an episode begins: memory is void
     team_obs: jax.Array | None = None  # […, M, O] where the team is larger than the group
 
 
-class Decision(NamedTuple):
-    """What a policy did, and what it thought of it."""
+class PolicyOutput(NamedTuple):
+    """A policy's joint action, with what its learner needs to know about it."""
 
     action: jax.Array  # [E, N], [E, N, K] or [E, N, D]
     log_prob: jax.Array  # [E, N, K] per component of the action
     value: jax.Array  # [E, N] as the network gives it, normalised if values are
-    context: Any = None  # [E, …] what else the policy needs to evaluate the action again
+    context: Context = None  # [E, …] MAT's agent order; never memory
 
 
 class Evaluation(NamedTuple):
-    """A recorded joint action under the parameters of now."""
+    """A recorded joint action under the current parameters."""
 
     log_prob: jax.Array  # […, N, K]
     entropy: jax.Array  # […, N, K]
     value: jax.Array  # […, N]
 
 
-class Transition(NamedTuple):
-    """One step of all worlds as a learner needs it; stacked over time, `[T, E, …]`."""
+class Trajectory(NamedTuple):
+    """What one player did in a rollout, as its learner receives it. `n` are the player's agents."""
 
-    perception: Perception
-    decision: Decision
-    active: jax.Array  # [E, N] float: 1 where the agent acted
-    valued: jax.Array | None  # [E, N] float: 1 where its value is learned; None: where it acted
-    reward: jax.Array  # [E, N] as it is learned from, normalised if rewards are
-    paid: jax.Array  # [E, N] as the world gave it
-    terminated: jax.Array  # [E, N] bool
-    truncated: jax.Array  # [E] bool
-    final_value: jax.Array  # [E, N] of the final observation where truncated, else anything
-
-
-class Batch(NamedTuple):
-    """Rows to learn from, `[T, E, N, …]` or `[B, N, …]`."""
-
-    perception: Perception
-    context: Any  # as in `Decision`
-    action: jax.Array
-    log_prob: jax.Array  # […, N, K]
-    value: jax.Array  # […, N] as predicted when playing
-    advantage: jax.Array  # […, N]
-    target: jax.Array  # […, N] return, in the rewards' own units
-    active: jax.Array  # […, N]
-    valued: jax.Array | None = None  # […, N]; None: `active`
+    seen: PolicyInput  # [T, E, …]
+    output: PolicyOutput  # [T, E, …]
+    next_value: jax.Array  # [T, E, n] value of the state that the step led to, before any reset
+    reward: jax.Array  # [T, E, n] raw, shared as the player's `reward` says
+    active: jax.Array  # [T, E, n] float: 1 where the agent acted
+    valued: jax.Array | None  # [T, E, n] float: 1 where its value is learned; None: where it acted
+    terminated: jax.Array  # [T, E, n] bool: the agent has no future, as its `agent_end` says
+    truncated: jax.Array  # [T, E] bool
+    starts: Memory  # [T/L, E, …] the policy's memory before every L-th step
 
 
-class State(struct.PyTreeNode):
+class PolicyState(NamedTuple):
+    """Everything that acting needs: evaluation, export, warm starts."""
+
+    params: Params
+    obs_stats: Any = None  # InputMoments; None: what the policy reads is not normalised
+
+
+class TrainState(struct.PyTreeNode):
     """Everything that training is in the middle of; what is not here does not survive a resume.
 
-    Groups learn apart: parameters, optimiser and value statistics are tuples, one entry each.
+    Tuples have one entry per player.
     """
 
-    params: tuple[Any, ...]
-    opt_state: tuple[Any, ...]
-    value_norm: tuple[Any, ...]
-    memory: tuple[Any, ...]
-    env: Any
+    policies: tuple[PolicyState, ...]
+    learners: tuple[Any, ...]  # known only to their learners
+    memory: tuple[Memory, ...]
+    env: EnvState
     timestep: TimeStep
-    normalisers: Any  # of observations and rewards
+    episode_return: jax.Array  # [E, N] of the running episodes so far; NaN: not known
     key: jax.Array
     update: jax.Array  # [] int32: updates done, modulo ROUND
     rounds: jax.Array  # [] int32: how many times ROUND updates were done

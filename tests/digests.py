@@ -8,6 +8,7 @@ part of the suite: compilers and processors round differently, so digests hold o
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,7 +18,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 import jax
 import numpy as np
 
-import jmarl
+from jmarl.config.train_config import build
+from jmarl.runs.in_memory import train
 
 SMALL = {
     "num_envs": 4,
@@ -28,9 +30,9 @@ SMALL = {
     "log_every": 1,
     "devices": 1,
     "quiet": True,
-    "net": {"n_embd": 8, "hidden": [8]},
     "ppo": {"num_minibatches": 2, "epochs": 2},
 }
+NET = {"transformer": {"n_embd": 8}, "actor-critic": {"hidden": [8]}}
 TEAMS = {"env": "mpe/simple_world_comm"}
 CHUNKS = {"algorithm": "rippo", "ppo": {"num_minibatches": 2, "chunk_length": 5}}
 CASES = {
@@ -49,9 +51,12 @@ CASES = {
     "ippo bfloat16": {"algorithm": "ippo", "net": {"hidden": [8], "precision": "bfloat16"}},
     "rmappo continuous": {"algorithm": "rmappo", "actions": "continuous"},
     "rippo in chunks, two devices": {**CHUNKS, "devices": 2},
+    "happo": {"algorithm": "happo", "env": "mpe/simple_speaker_listener"},
+    "rhappo in chunks, two devices": {**CHUNKS, "algorithm": "rhappo", "devices": 2},
     "ppo": {"algorithm": "ppo", "ppo": {"num_minibatches": 2, "epochs": 2}},
     "two seeds": {"algorithm": "ippo", "seeds": 2},
 }
+SWEEP = "--grid lr=1e-3,3e-3 epochs=1,2 --seeds 2 --devices 1 --quiet --no-plots --sweep-dir sweep"
 
 
 def digest(parts) -> str:
@@ -77,9 +82,24 @@ def of_lines(lines) -> str:
 
 def computed():
     for name, case in CASES.items():
-        options = {**SMALL, **case}
-        outcome = jmarl.train(options)
-        yield name, [of_state(outcome.state), of_lines(outcome.metrics + outcome.evaluations)]
+        kind = "transformer" if case["algorithm"].startswith("mat") else "actor-critic"
+        options = {**SMALL, "net": NET[kind], **case}
+        outcome, _, recorder = train(build(options))
+        lines = [*recorder.entries("metrics"), *recorder.entries("evaluation")]
+        yield name, [of_state(outcome.state), of_lines(lines)]
+    yield "sweep", [of_lines(swept())]
+
+
+def swept():
+    """Lines of all members of a small sweep in two programs, as the command writes them."""
+    without = ("devices", "quiet", "ppo")  # options of the sweep itself, and what its grid varies
+    base = {name: value for name, value in SMALL.items() if name not in without}
+    base |= {"algorithm": "ippo", "net.hidden": "8", "ppo.num_minibatches": 2}
+    options = [f"{name}={value}" for name, value in base.items()]
+    command = [sys.executable, "-m", "jmarl.sweep", "--base", *options, *SWEEP.split()]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    for path in sorted(Path("sweep").glob("member_*/*.jsonl")):
+        yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
 def main() -> None:

@@ -1,24 +1,32 @@
 """python -m tests.mutations [WORD …]: single wrong lines, each of which some test must catch.
 
 Not part of the suite. Every mutation is applied to a copy of the package; its tests must then fail.
-With words, only mutations whose name has one of them.
+The test that fails first must pass with nothing planted, or the line is UNKNOWN, and so it is where
+pytest breaks off or a test runs out of time. With words, only mutations whose name has one of them.
 """
 
+import argparse
 import os
+import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import NamedTuple
 
+from tests.mutations_of_happo import HAPPO
+from tests.mutations_of_kernels import KERNELS
 from tests.mutations_of_runs import RUNS
+from tests.mutations_of_worlds import MPE
+from tests.support.forked_pytest import Ended, forked_pytest
 
 ROOT = Path(__file__).parent.parent
 WIRING = "tests/learning/test_wiring.py"
 BOUNDS = "tests/envs/test_bounds.py"
 CONTINUOUS = "tests/policies/test_continuous_actions.py"
+TIME_LIMITS = ("TimeoutExpired", "TimeoutError")
 
 
 class Mutation(NamedTuple):
@@ -32,54 +40,56 @@ class Mutation(NamedTuple):
 MUTATIONS = [
     Mutation(
         "final_obs of the next episode",
-        "learning/rollout.py",
-        "norms.seen(after.final_obs)",
-        "norms.seen(after.obs)",
+        "learning/acting.py",
+        "PolicyInput(timestep.final_obs, timestep.final_state, mask, goes_on)",
+        "PolicyInput(timestep.obs, timestep.final_state, mask, goes_on)",
     ),
     Mutation(
         "final view valued with void memory",
-        "learning/rollout.py",
-        "going_on = jnp.zeros(after.truncated.shape, after.reward.dtype)",
-        "going_on = jnp.ones(after.truncated.shape, after.reward.dtype)",
+        "learning/acting.py",
+        "goes_on = jnp.zeros(timestep.truncated.shape, timestep.reward.dtype)",
+        "goes_on = jnp.ones(timestep.truncated.shape, timestep.reward.dtype)",
+        f"{WIRING} -k rmappo",
     ),
     Mutation(
         "memory not reset at a time limit",
-        "learning/rollout.py",
-        "begun = timestep.over.astype",
-        "begun = timestep.terminated.all(-1).astype",
+        "learning/acting.py",
+        "starts = timestep.over.astype",
+        "starts = timestep.terminated.all(-1).astype",
     ),
     Mutation(
         "memory never reset",
-        "learning/rollout.py",
-        "begun = timestep.over.astype(timestep.obs.dtype)",
-        "begun = 0 * timestep.over.astype(timestep.obs.dtype)",
+        "learning/acting.py",
+        "starts = timestep.over.astype(timestep.obs.dtype)",
+        "starts = 0 * timestep.over.astype(timestep.obs.dtype)",
     ),
     Mutation(
         "final_value ignored",
-        "learning/trainer.py",
-        "jnp.where(played.truncated[..., None], played.final_value, following)",
+        "learning/rollout.py",
+        "jnp.where(steps.truncated[..., None], steps.final_value, following)",
         "following",
     ),
     Mutation(
         "last bootstrap 0",
-        "learning/trainer.py",
-        "jnp.concatenate([value[1:], last_value[None]])",
-        "jnp.concatenate([value[1:], 0 * last_value[None]])",
+        "learning/rollout.py",
+        "jnp.concatenate([steps.output.value[1:], last_value[None]])",
+        "jnp.concatenate([steps.output.value[1:], 0 * last_value[None]])",
     ),
     Mutation(
         "time_limit always bootstrap",
         "learning/returns.py",
         'no_future = terminated if time_limit == "bootstrap" else ended',
         "no_future = terminated",
+        f"{WIRING} -k mappo",
     ),
     Mutation(
-        "masks dropped in group_view",
+        "masks dropped in player_view",
         "policies/base.py",
-        "action_mask=_group_mask(spec, group.agents, seen.action_mask),",
+        "action_mask=_player_mask(spec, player.agents, seen.action_mask),",
         "action_mask=None,",
     ),
     Mutation(
-        "masks of other agents in group_view",
+        "masks of other agents in player_view",
         "policies/base.py",
         "return mask[..., pick(agents), :]",
         "return mask[..., : len(agents), :]",
@@ -89,6 +99,7 @@ MUTATIONS = [
         "policies/base.py",
         "team_obs=None if team is None else _views(spec, team, seen.obs),",
         "team_obs=None if team is None else _views(spec, team, 0 * seen.obs),",
+        f"{WIRING} -k apart",
     ),
     Mutation(
         "a smaller group's actions in other components",
@@ -106,8 +117,8 @@ MUTATIONS = [
     Mutation(
         "the value loss leaves out the dead",
         "learning/ppo_loss.py",
-        "flat(value_mask(batch))",
-        "active",
+        "as_rows(value_mask(batch))",
+        "as_rows(batch.active)",
         "tests/learning/test_learning.py -k future",
     ),
     Mutation(
@@ -139,7 +150,7 @@ MUTATIONS = [
     ),
     Mutation(
         "central critics read padding",
-        "policies/actor_critic.py",
+        "policies/actor_critic_nets.py",
         "if len(set(sizes)) == 1:",
         "if True:",
         "tests/policies/test_actor_critic.py",
@@ -147,122 +158,134 @@ MUTATIONS = [
     Mutation(
         "who is out counts in observations' moments",
         "learning/running_statistics.py",
-        "obs_moments.update(obs, across, active[..., None])",
-        "obs_moments.update(obs, across)",
+        "self.obs.update(seen.obs, reduce, active[..., None])",
+        "self.obs.update(seen.obs, reduce)",
+        f"{WIRING} -k ippo",
     ),
     Mutation(
         "who did not act counts in rewards' moments",
         "learning/running_statistics.py",
         "counted = (active[..., None] & self._members()[None])",
         "counted = ((active | True)[..., None] & self._members()[None])",
+        f"{WIRING} -k ippo",
     ),
     Mutation(
         "one reward scale for everybody",
         "learning/running_statistics.py",
         "+ eps)[self._members().argmax(1)]",
         "+ eps)[0 * self._members().argmax(1)]",
+        "tests/learning/test_running_statistics.py",
     ),
     Mutation(
         "the global state stays raw",
-        "learning/rollout.py",
-        "norms.seen(timestep.obs), norms.seen_state(timestep.state)",
-        "norms.seen(timestep.obs), timestep.state",
+        "learning/running_statistics.py",
+        "state = self.state.normalise(state)",
+        "state = state",
+        f"{WIRING} -k apart",
     ),
     Mutation(
         "final states stay raw",
         "learning/rollout.py",
-        "norms.seen_state(after.final_state)",
-        "after.final_state",
+        "last = normalised(policies[i], final_view(spec, player, after.timestep))",
+        "last = final_view(spec, player, after.timestep)",
+        f"{WIRING} -k ippo",
     ),
     Mutation(
         "evaluation counts past the first episode",
         "learning/episodes.py",
-        "running = running * (1.0 - timestep.over)",
-        "running = running * 1.0",
+        "running * (1.0 - timestep.over)), None",
+        "running * 1.0), None",
+        f"{WIRING} -k first_episodes",
     ),
     Mutation(
         "evaluation ends with the first agent",
         "learning/episodes.py",
         "running * (1.0 - timestep.over)",
         "running * (1.0 - (timestep.truncated | timestep.terminated.any(-1)))",
+        f"{WIRING} -k first_episodes",
     ),
     Mutation(
         "evaluation without statistics",
-        "learning/episodes.py",
-        "sight = perceive(env.spec, timestep, norms)",
-        "sight = perceive(env.spec, timestep, UNCHANGED)",
+        "learning/acting.py",
+        "return normalised(policy, raw_view(spec, player, timestep))",
+        "return raw_view(spec, player, timestep)",
+        f"{WIRING} -k ippo",
     ),
     Mutation(
         "active ignored",
         "learning/rollout.py",
-        "active=timestep.active[:, mine].astype(after.reward.dtype),",
-        "active=jnp.ones_like(reward[:, mine]),",
+        "active=before.active[:, mine].astype(dtype),",
+        "active=jnp.ones_like(after.reward[:, mine]),",
     ),
     Mutation(
         "active of the step after",
         "learning/rollout.py",
-        "active=timestep.active[:, mine]",
+        "active=before.active[:, mine]",
         "active=after.active[:, mine]",
     ),
     Mutation(
         "values not denormalised for GAE",
-        "learning/trainer.py",
-        "known, ahead = value_norm.denormalise(value), value_norm.denormalise(next_value)",
-        "known, ahead = value, next_value",
+        "learning/ppo.py",
+        "known, ahead = value_norm.denormalise(value), value_norm.denormalise(ahead)",
+        "known = value",
     ),
     Mutation(
         "PopArt's old values in wrong units",
-        "learning/trainer.py",
+        "learning/ppo.py",
         'value=known if self.objective.value_norm == "popart" else value,',
         "value=value,",
+        f"{WIRING} -k mappo",
     ),
     Mutation(
         "statistics learn before they are used",
-        "learning/rollout.py",
-        "counted = norms.paid(reward)",
-        "counted = carry[3].paid(reward)",
+        "learning/ppo.py",
+        "return scale, scale.normalise(reward)",
+        "return scale, known.normalise(reward)",
+        f"{WIRING} -k ippo",
     ),
     Mutation(
         "reward not shared by team",
         "learning/rollout.py",
-        "reward = shared_reward(after.reward, spec.teams, share)",
-        "reward = after.reward",
+        "reward=shared_reward(after.reward, spec.teams, player.reward)[:, mine]",
+        "reward=after.reward[:, mine]",
     ),
     Mutation(
         "ends of the world for everybody",
         "learning/rollout.py",
         'if agent_end == "own":',
         'if agent_end == "never":',
+        f"{WIRING} -k rmappo",
     ),
     Mutation(
         "ends of agents where the world's were asked for",
         "learning/rollout.py",
         "    return jnp.broadcast_to(terminated.all(-1, keepdims=True), terminated.shape)",
         "    return terminated",
+        f"{WIRING} -k mappo",
     ),
     Mutation(
         "advantages normalised over all agents",
-        "learning/trainer.py",
-        "[*whole, (advantage, played.active)]",
-        "[*whole, (advantage, jnp.ones_like(advantage))]",
+        "learning/ppo.py",
+        "(advantage, played.active)]",
+        "(advantage, jnp.ones_like(advantage))]",
     ),
     Mutation(
         "one shuffle for all epochs",
-        "learning/update.py",
+        "learning/minibatches.py",
         "order = jax.random.permutation(key, count) if shuffled",
         "order = jax.random.permutation(jax.random.key(0), count) if shuffled",
         "tests/learning/test_update.py",
     ),
     Mutation(
         "minibatches of neighbouring worlds",
-        "learning/update.py",
+        "learning/minibatches.py",
         "groups = jnp.moveaxis(x.reshape(length, worlds // count, count, *rest), 2, 0)",
         "groups = jnp.moveaxis(x.reshape(length, count, worlds // count, *rest), 1, 0)",
         "tests/learning/test_update.py",
     ),
     Mutation(
         "chunks of different worlds mixed",
-        "learning/update.py",
+        "learning/minibatches.py",
         "jnp.moveaxis(pieces, 0, 2)",
         "jnp.moveaxis(pieces, 0, 1)",
         "tests/learning/test_update.py",
@@ -270,8 +293,8 @@ MUTATIONS = [
     Mutation(
         "the same noise in every shard",
         "learning/collectives.py",
-        "first = lax.axis_index(DATA) * num_envs if shards > 1 else 0",
-        "first = 0",
+        "return self.index * num_envs + jnp.arange(num_envs)",
+        "return jnp.arange(num_envs)",
         "tests/execution/test_sharding.py -k numbers",
     ),
     Mutation(
@@ -302,7 +325,7 @@ MUTATIONS = [
         "return jnp.ones_like(batch.target)",
         "tests/learning/test_wiring.py -k statistics",
     ),
-    *(Mutation(*given) for given in RUNS),
+    *(Mutation(*given) for given in (*RUNS, *KERNELS, *HAPPO, *MPE)),
     Mutation(
         "bounds: adapters do not clip",
         "envs/batched.py",
@@ -347,7 +370,7 @@ MUTATIONS = [
     ),
     Mutation(
         "continuous: rejected proposals of beta are taken",
-        "policies/continuous_actions.py",
+        "kernels/gamma.py",
         "jnp.where(accepted, v, taken)",
         "jnp.where(accepted, taken, v)",
         CONTINUOUS,
@@ -355,8 +378,8 @@ MUTATIONS = [
     Mutation(
         "continuous: entropy of beta with ψ(α + β + 1)",
         "policies/continuous_actions.py",
-        "return constant - expected + both * _digamma(2 + both)",
-        "return constant - expected + both * _digamma(3 + both)",
+        "return constant - expected + both * digamma(2 + both)",
+        "return constant - expected + both * digamma(3 + both)",
         CONTINUOUS,
     ),
     Mutation(
@@ -375,23 +398,44 @@ MUTATIONS = [
     ),
     Mutation(
         "continuous: a sigmoid whatever the bounds",
-        "policies/actor_critic.py",
-        "return self.space.from_unit(jax.nn.sigmoid(logits))",
-        "return jax.nn.sigmoid(logits)",
+        "policies/actor_critic_nets.py",
+        "logits = self.space.from_unit(jax.nn.sigmoid(logits))",
+        "logits = jax.nn.sigmoid(logits)",
         "tests/policies/test_actor_critic.py",
     ),
     Mutation(
         "continuous: bounds are not asked for",
-        "algorithms/build.py",
+        "algorithms/distributions.py",
         "if (bounded or net.squash_mean) and fault:",
         "if net.squash_mean and fault:",
         "tests/config/test_train_config.py",
     ),
     Mutation(
+        "torch: weights keep torch's layout",
+        "references/base.py",
+        'return np.swapaxes(weight, -1, -2) if ours.endswith("kernel") else weight',
+        "return weight",
+        "tests/parity/test_torch_weights.py",
+    ),
+    Mutation(
+        "torch: pickled objects are loaded",
+        "runs/torch_files.py",
+        "weights_only=True",
+        "weights_only=False",
+        "tests/runs/test_torch_checkpoints.py",
+    ),
+    Mutation(
+        "warm start: a resumed run loads again",
+        "runs/warm_start.py",
+        "if config.init_from is None or (path and written_checkpoints(path / CHECKPOINTS)):",
+        "if config.init_from is None:",
+        "tests/runs/test_warm_start.py",
+    ),
+    Mutation(
         "continuous: a Gaussian's checkpoint for any distribution",
-        "evaluation/torch_import.py",
-        'if policy.continuous and policy.distribution != "gaussian":',
-        'if not policy.continuous and policy.distribution != "gaussian":',
+        "references/base.py",
+        'if isinstance(policy.space, Box) and policy.distribution != "gaussian":',
+        'if not isinstance(policy.space, Box) and policy.distribution != "gaussian":',
         "tests/parity/test_mat_parity.py",
     ),
 ]
@@ -410,50 +454,111 @@ def check(mutations: list[Mutation], root: Path) -> None:
         raise SystemExit("\n".join(faults))
 
 
-def fails(tests: str, place: Path) -> bool:
-    """Whether the tests do, with the package as it is in `place`."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", *tests.split()]
-    env = os.environ | {"PYTHONPATH": str(place)}
-    done = subprocess.run(command, cwd=place, env=env, capture_output=True)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{tests}: pytest could not run\n{done.stdout.decode()[-2000:]}")
-    return done.returncode == 1
+class Trial(NamedTuple):
+    """What the tests of a planted line say of it."""
+
+    mutation: Mutation
+    verdict: str  # "killed", "SURVIVED" or "UNKNOWN"
+    reason: str  # the test that fails first, or the end of a run that says nothing
+    seconds: float
 
 
-def killed(mutation: Mutation, place: Path) -> bool:
-    """Whether its tests fail with it."""
+def failed(output: str) -> list[str]:
+    """The names of the tests that did, as pytest takes them."""
+    return re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
+
+
+def verdict(done: Ended) -> tuple[str, str]:
+    """What a run of tests says of the planted line, and why.
+
+    A test that fails because its time is over says that the machine is busy.
+    """
+    if done.exit_code == 0:
+        return "SURVIVED", ""
+    first = failed(done.output)
+    if done.exit_code == 1 and first and not any(limit in done.output for limit in TIME_LIMITS):
+        return "killed", first[0]
+    return "UNKNOWN", done.output[-2000:]
+
+
+def tried(mutation: Mutation, place: Path) -> Trial:
+    """Its tests, run with the line planted in the copy in `place`."""
     path = place / "jmarl" / mutation.file
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(mutation.right, mutation.wrong), encoding="utf-8")
+    begin = time.perf_counter()
     try:
-        return fails(mutation.tests, place)
+        done = forked_pytest(place, "-x", *mutation.tests.split())
     finally:
         path.write_text(text, encoding="utf-8")
+    return Trial(mutation, *verdict(done), time.perf_counter() - begin)
+
+
+def confirmed(trials: list[Trial], place: Path) -> list[Trial]:
+    """The same trials; unknown is who was killed by a test that fails with nothing planted."""
+    killers = sorted({trial.reason for trial in trials if trial.verdict == "killed"})
+    if not killers:
+        return trials
+    done = forked_pytest(place, *killers)
+    if done.exit_code not in (0, 1):
+        raise SystemExit(f"pytest could not run\n{done.output[-2000:]}")
+    broken = failed(done.output)
+    return [
+        trial._replace(verdict="UNKNOWN", reason=f"{trial.reason} fails with nothing planted")
+        if trial.reason in broken
+        else trial
+        for trial in trials
+    ]
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """What a copy of the checkout does not need: results of runs at its top, caches."""
+    unneeded = shutil.ignore_patterns(".git", "__pycache__", ".*_cache", "*.egg-info")
+    at_top = {"runs"} if Path(folder) == ROOT else set()
+    return unneeded(folder, names) | at_top & set(names)
+
+
+def copies(directory: str, count: int) -> Queue[Path]:
+    """Places for lines to be planted in, one for each that is tried at the same time."""
+    places: Queue[Path] = Queue()
+    for i in range(count):
+        shutil.copytree(ROOT, Path(directory) / str(i), ignore=left_out)
+        places.put(Path(directory) / str(i))
+    return places
+
+
+def all_tried(mutations: list[Mutation], places: Queue[Path]) -> list[Trial]:
+    """Every mutation tried, as many at once as there are places; a line of each as it ends."""
+
+    def in_a_place(mutation: Mutation) -> Trial:
+        place = places.get()
+        try:
+            trial = tried(mutation, place)
+        finally:
+            places.put(place)
+        took = f"{trial.seconds:4.0f} s"
+        print(f"{trial.verdict:8} {took}  {mutation.name}: {trial.reason}", flush=True)
+        return trial
+
+    with ThreadPoolExecutor(places.qsize()) as pool:
+        return list(pool.map(in_a_place, mutations))
 
 
 def main() -> None:
-    words = sys.argv[1:]
+    about = "Plant wrong lines, each of which some test must catch."
+    parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=about)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only lines whose name has a WORD")
+    words = parser.parse_args().words
     chosen = [m for m in MUTATIONS if not words or any(word in m.name for word in words)]
     check(MUTATIONS, ROOT)
-    survivors = []
     with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory) / "copy"
-        ignored = shutil.ignore_patterns(".git", "runs", "__pycache__", ".*_cache", "*.egg-info")
-        shutil.copytree(ROOT, place, ignore=ignored)
-        for tests in dict.fromkeys(mutation.tests for mutation in chosen):
-            if fails(tests, place):
-                raise SystemExit(f"{tests} fails with nothing planted")
-        for mutation in chosen:
-            begin = time.perf_counter()
-            dead = killed(mutation, place)
-            seconds = time.perf_counter() - begin
-            print(
-                f"{'killed  ' if dead else 'SURVIVED'} {seconds:4.0f} s  {mutation.name}",
-                flush=True,
-            )
-            survivors += [] if dead else [mutation.name]
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed")
-    raise SystemExit(bool(survivors))
+        places = copies(directory, os.cpu_count() or 1)
+        trials = confirmed(all_tried(chosen, places), places.get())
+    left = [trial for trial in trials if trial.verdict != "killed"]
+    for trial in left:
+        print(f"{trial.verdict}  {trial.mutation.name}: {trial.reason}")
+    print(f"{len(trials) - len(left)} of {len(trials)} killed")
+    raise SystemExit(bool(left))
 
 
 if __name__ == "__main__":

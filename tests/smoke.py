@@ -7,11 +7,11 @@ import jax
 import pytest
 
 from jmarl.commands import evaluate, export, render, report, train
-from jmarl.runs.logs import read_lines
+from jmarl.runs.files import read_lines
 
 ALGORITHMS = (
     *("mat", "mat_dec", "mat_encoder", "mat_decoder", "mat_gru"),
-    *("mappo", "ippo", "rmappo", "rippo", "ppo"),
+    *("mappo", "ippo", "rmappo", "rippo", "ppo", "happo", "rhappo"),
 )
 TINY = [
     *("--num-envs", 4, "--rollout-length", 5, "--total-updates", 2, "--eval-episodes", 4),

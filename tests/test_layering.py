@@ -20,9 +20,11 @@ LAYERS = (
     ("networks",),
     ("policies",),
     ("learning",),
+    ("references",),
     ("algorithms",),
     ("execution",),
     ("runs",),
+    ("views",),
     ("evaluation",),
     ("presentation",),
     ("replays",),
@@ -31,8 +33,9 @@ LAYERS = (
     ("api",),
 )
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
-PURE = ("kernels", "envs", "networks", "policies", "learning")
-COMMANDS = ("train", "evaluate", "sweep", "render", "report", "export")
+PURE = ("kernels", "envs", "networks", "policies", "learning", "references")
+COMMANDS = ("train", "evaluate", "sweep", "render", "report", "export", "import_torch")
+REGISTRATIONS = ("jmarl.registry", "jmarl.config.algorithms")  # name what others import by name
 TOP = ("__init__", "__main__", "api", *COMMANDS)
 
 
@@ -52,15 +55,16 @@ def modules(root=PACKAGE):
         yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imported(tree):
-    """Dotted names below `jmarl` that a module mentions in imports or strings."""
+def imported(tree, makers=True):
+    """Dotted names below `jmarl` that a module mentions in imports or strings. `makers`: also in
+    strings of the form module:attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jmarl":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.split(".")[0] == "jmarl")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            named = re.findall(r"^jmarl\.[a-z_.]+$", node.value)
+            named = re.findall(rf"^(jmarl\.[a-z_.]+){'(?::.*)?' if makers else ''}$", node.value)
             yield from (name for name in named if name.split(".")[1] not in COMMANDS)
 
 
@@ -70,7 +74,7 @@ def violations(found=None):
         own = room_of(name)
         if own == "api":
             continue
-        for other in imported(tree):
+        for other in imported(tree, makers=name not in REGISTRATIONS):
             target = room_of(other)
             if LAYER[target] > LAYER[own] or (LAYER[target] == LAYER[own] and target != own):
                 bad.append(f"{name} imports {other}")
@@ -123,6 +127,8 @@ def test_pure_packages_have_no_effects():
         ("jmarl.config.options", "import jmarl.learning.ppo_loss"),
         ("jmarl.reports.page", "from jmarl.sweeps import plan"),
         ("jmarl.envs.base", "HOME = 'jmarl.runs.loop'"),
+        ("jmarl.config.options", "MAKER = 'jmarl.algorithms.mat:make_transformer'"),
+        ("jmarl.config.algorithms", "import jmarl.algorithms.mat"),
         ("jmarl.runs.loop", "import jmarl"),
         ("jmarl.errors", "from jmarl.config.options import Section"),
         ("jmarl.runs.loop", "if TYPE_CHECKING:\n    import jmarl.commands.train"),

@@ -1,1 +1,1 @@
-"""The same algorithms in PyTorch, to be compared with: written from the references' equations."""
+"""The same algorithms in PyTorch, for comparison: written from the equations of the references."""

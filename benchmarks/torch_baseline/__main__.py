@@ -1,8 +1,8 @@
-"""What the torch trainers learn on simple_spread: greedy returns over training.
+"""Learning curves of the torch trainers on simple_spread: greedy returns during training.
 
-With the numbers of jmarl's presets `mat_long_simple_spread` and `mappo_simple_spread`, but a
-constant learning rate, 128 worlds for both and a smaller budget; the worlds are the vectorised
-ones. Seconds are the processor's, of training alone: the machine may have other things to do.
+The settings are those of jmarl's presets `mat_long_simple_spread` and `mappo_simple_spread`, but
+with a constant learning rate, 128 worlds for both and a smaller budget; the worlds are the
+vectorised ones. Seconds are CPU time of training only, because the machine may be busy.
 """
 
 import time

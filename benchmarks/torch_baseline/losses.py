@@ -1,4 +1,4 @@
-"""What is learned from a batch: returns, values in running units, the clipped losses.
+"""Returns, normalisation of values, and the clipped losses.
 
 T steps, E worlds, N agents. The parity tests compare jmarl's with these.
 """
@@ -55,7 +55,7 @@ def gae(reward, value, next_value, truncated, gamma, gae_lambda, time_limit="boo
     """Generalised advantage and return, backwards over t; -> (g, g + value), each (T, E, N).
 
     δ_t = r_t + γ V(next_t) - V_t;  g_t = δ_t + γλ g_{t+1}, the latter not where truncated.
-    All worlds are cut together: `truncated` is T booleans. Time limits as in
+    All worlds are truncated together: `truncated` is T booleans. Time limits as in
     `jmarl.learning.returns`.
     """
     cut = [t for t, ends in enumerate(truncated) if ends]

@@ -1,4 +1,4 @@
-"""Who acts: MAT agent after agent, MAPPO and IPPO at once. E worlds, N agents, T steps."""
+"""Policies: MAT acts agent by agent, MAPPO and IPPO simultaneously. E worlds, N agents, T steps."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ from benchmarks.torch_baseline.actor_critic_networks import Critic, DiscreteActo
 from benchmarks.torch_baseline.mat_networks import Decoder, Encoder
 
 
-class Decision(NamedTuple):
-    """Of all agents, [E, N, 1] each."""
+class PolicyOutput(NamedTuple):
+    """Arrays [E, N, 1]."""
 
     action: torch.Tensor
     log_prob: torch.Tensor
@@ -19,7 +19,7 @@ class Decision(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Of recorded actions, [T, E, N, 1] each."""
+    """Arrays [T, E, N, 1] for recorded actions."""
 
     log_prob: torch.Tensor
     value: torch.Tensor
@@ -27,7 +27,8 @@ class Evaluation(NamedTuple):
 
 
 def choose(logits: torch.Tensor, greedy: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """An action [..., 1] and its log-probability. p/Exp(1) is greatest at k with chance p_k."""
+    """Sample an action [..., 1]; returns it and its log-probability. p/Exp(1) is greatest at k with
+    probability p_k."""
     log_prob = logits.log_softmax(-1)
     score = log_prob if greedy else log_prob.exp() / torch.empty_like(logits).exponential_()
     action = score.argmax(-1, keepdim=True)
@@ -58,10 +59,12 @@ class MatPolicy(nn.Module):
         self.decoder = Decoder(obs_size, num_actions, *shape, discrete=True)
 
     def begin(self, num_envs: int) -> None:
-        """It remembers nothing."""
+        """No memory."""
 
-    def act(self, obs: torch.Tensor, memory: None, fresh: bool, greedy: bool = False) -> Decision:
-        """The decoder anew for every agent, over those up to it."""
+    def act(
+        self, obs: torch.Tensor, memory: None, episode_start: bool, greedy: bool = False
+    ) -> PolicyOutput:
+        """Run the decoder for every agent, over the agents up to it."""
         value, rep = self.encoder(obs)
         tokens = self._tokens(obs)
         chosen = []
@@ -73,7 +76,7 @@ class MatPolicy(nn.Module):
             if i + 1 < self.num_agents:
                 tokens[:, i + 1].scatter_(-1, action + 1, 1.0)
         action, log_prob = (torch.stack(x, 1) for x in zip(*chosen, strict=True))
-        return Decision(action, log_prob, value, None)
+        return PolicyOutput(action, log_prob, value, None)
 
     def value(self, obs: torch.Tensor, memory: None) -> torch.Tensor:
         return self.encoder(obs)[0]
@@ -91,15 +94,15 @@ class MatPolicy(nn.Module):
         return Evaluation(log_prob, value.unflatten(0, times), entropy)
 
     def _tokens(self, obs: torch.Tensor) -> torch.Tensor:
-        """[..., N, A+1]: to the first agent the start, to the others nothing as yet."""
+        """[..., N, A+1]: the start token for the first agent, zeros for the others."""
         tokens = obs.new_zeros(*obs.shape[:-1], self.token_size)
         tokens[..., 0, 0] = 1.0
         return tokens
 
 
 class ActorCriticPolicy(nn.Module):
-    """Nets that all agents share. `central`: the critic sees all observations; as it then values
-    all agents alike, it does so once for each world."""
+    """Networks that all agents share. `central`: the critic sees all observations; all agents then
+    have the same value, so it is computed once per world."""
 
     def __init__(
         self,
@@ -128,16 +131,18 @@ class ActorCriticPolicy(nn.Module):
         actor, critic = (torch.zeros(num_envs * n, self.width) for n in rows)
         return actor, critic
 
-    def act(self, obs: torch.Tensor, memory: Any, fresh: bool, greedy: bool = False) -> Decision:
+    def act(
+        self, obs: torch.Tensor, memory: Any, episode_start: bool, greedy: bool = False
+    ) -> PolicyOutput:
         if not self.recurrent:
             action, log_prob = choose(self.actor(obs)[0], greedy)
-            return Decision(action, log_prob, self.value(obs, None), None)
-        masks = torch.full((1, 1, 1), 0.0 if fresh else 1.0)
+            return PolicyOutput(action, log_prob, self.value(obs, None), None)
+        masks = torch.full((1, 1, 1), 0.0 if episode_start else 1.0)
         logits, actor_memory = self._run(self.actor, obs[None], memory[0], masks)
         value, critic_memory = self._run(self.critic, self._view(obs[None]), memory[1], masks)
         action, log_prob = choose(logits[0], greedy)
         value = value[0].expand(*obs.shape[:-1], 1)
-        return Decision(action, log_prob, value, (actor_memory, critic_memory))
+        return PolicyOutput(action, log_prob, value, (actor_memory, critic_memory))
 
     def value(self, obs: torch.Tensor, memory: Any) -> torch.Tensor:
         if not self.recurrent:
@@ -157,7 +162,7 @@ class ActorCriticPolicy(nn.Module):
         return Evaluation(log_prob, value.expand(*obs.shape[:-1], 1), entropy)
 
     def _view(self, obs: torch.Tensor) -> torch.Tensor:
-        """[..., 1 or N, D]: what the critic sees."""
+        """[..., 1 or N, D]: the critic's input."""
         return obs.flatten(-2).unsqueeze(-2) if self.central else obs
 
     def _run(self, net: nn.Module, x: torch.Tensor, memory: torch.Tensor, masks: Any) -> tuple:

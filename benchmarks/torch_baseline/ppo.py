@@ -1,7 +1,7 @@
-"""Continuous PPO in PyTorch, on gymnasium's vector worlds.
+"""Continuous PPO in PyTorch, on gymnasium's vector environments.
 
-Tanh networks, a Gaussian with state-independent deviation, observations and rewards in running
-units, epochs that stop when the policy has moved too far. E worlds, T steps, B = T·E rows.
+Tanh networks, a Gaussian with state-independent standard deviation, normalised observations and
+rewards, early stopping by KL. E worlds, T steps, B = T·E rows.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Options:
-    """Named as jmarl's."""
+    """Options with jmarl's names."""
 
     num_envs: int = 16
     rollout_length: int = 128
@@ -76,7 +76,7 @@ class Agent(nn.Module):
 
 
 class Rows(NamedTuple):
-    """What is learned from, (B, …)."""
+    """The rows of a rollout, (B, …)."""
 
     obs: torch.Tensor
     action: torch.Tensor
@@ -87,7 +87,7 @@ class Rows(NamedTuple):
 
 
 def losses(agent: Agent, rows: Rows, options: Options) -> dict[str, torch.Tensor]:
-    """Of one minibatch."""
+    """The losses of one minibatch."""
     policy, value = agent.policy(rows.obs), agent.value(rows.obs)
     log_ratio = policy.log_prob(rows.action).sum(-1) - rows.log_prob
     ratio, clip = log_ratio.exp(), options.clip_eps
@@ -118,7 +118,7 @@ def learn(
     orders: Iterator[np.ndarray],
     options: Options,
 ) -> dict[str, float]:
-    """Epochs over the rows in the given orders; the one after which KL is too far is the last."""
+    """Epochs over the rows in the given orders; stops after an epoch that exceeds the target KL."""
     last: dict[str, torch.Tensor] = {}
     done = 0
     while done < options.epochs:
@@ -137,18 +137,18 @@ def learn(
 
 
 class Normaliser:
-    """One running mean and variance for all worlds; rewards have the scale of their sum."""
+    """One running mean and variance for all worlds; rewards are scaled by that of their sum."""
 
     def __init__(self, obs_size: int, num_envs: int, gamma: float) -> None:
         self.obs = RunningMeanStd(shape=(obs_size,))
         self.sum, self.gamma = np.zeros(num_envs), gamma
         self.reward = RunningMeanStd(shape=())
 
-    def seen(self, obs: np.ndarray) -> torch.Tensor:
+    def normalise_obs(self, obs: np.ndarray) -> torch.Tensor:
         scaled = (obs - self.obs.mean) / np.sqrt(self.obs.var + 1e-8)
         return torch.as_tensor(scaled.clip(-10, 10), dtype=torch.float32)
 
-    def paid(self, reward: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    def normalise_reward(self, reward: np.ndarray, terminated: np.ndarray) -> np.ndarray:
         self.sum = self.sum * self.gamma * (1 - terminated) + reward
         self.reward.update(self.sum)
         return (reward / np.sqrt(self.reward.var + 1e-8)).clip(-10, 10)
@@ -156,7 +156,7 @@ class Normaliser:
 
 class Progress(NamedTuple):
     steps: int
-    seconds: float  # of training; evaluations are not counted
+    seconds: float  # of training, without evaluations
     eval_return: float
 
 
@@ -173,7 +173,7 @@ def evaluate(agent: Agent, normaliser: Normaliser, worlds: SyncVectorEnv, seed: 
     total, running = np.zeros(worlds.num_envs), np.ones(worlds.num_envs)
     while running.any():
         with torch.inference_mode():
-            action = agent.actor_mean(normaliser.seen(obs)).numpy()
+            action = agent.actor_mean(normaliser.normalise_obs(obs)).numpy()
         obs, reward, terminated, truncated, _ = worlds.step(action.clip(low, high))
         total += reward * running
         running *= 1 - (terminated | truncated)
@@ -183,7 +183,7 @@ def evaluate(agent: Agent, normaliser: Normaliser, worlds: SyncVectorEnv, seed: 
 def train(
     name: str, options: Options, seed: int, report: Callable[[Progress], bool] = lambda p: False
 ) -> Agent:
-    """Until the budget is spent or `report` says that it is enough."""
+    """Train until the budget is spent or `report` returns True."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     worlds, judges = make_worlds(name, options.num_envs), make_worlds(name, options.eval_episodes)
@@ -204,9 +204,9 @@ def train(
         optimiser.param_groups[0]["lr"] = options.lr * (1 - done / updates)
         steps: list[tuple] = []
         for _ in range(length):
-            seen = normaliser.seen(obs)
+            normalised = normaliser.normalise_obs(obs)
             with torch.inference_mode():
-                policy, value = agent.policy(seen), agent.value(seen)
+                policy, value = agent.policy(normalised), agent.value(normalised)
                 action = policy.sample()
                 log_prob = policy.log_prob(action).sum(-1)
             obs, reward, terminated, truncated, info = worlds.step(action.numpy().clip(low, high))
@@ -215,12 +215,14 @@ def train(
             if truncated.any():
                 last = np.stack(info["final_obs"][truncated])
                 with torch.inference_mode():
-                    final[torch.as_tensor(truncated)] = agent.value(normaliser.seen(last))
-            paid = normaliser.paid(reward, terminated)
+                    final[torch.as_tensor(truncated)] = agent.value(normaliser.normalise_obs(last))
+            scaled_reward = normaliser.normalise_reward(reward, terminated)
             ends = torch.as_tensor(terminated), torch.as_tensor(truncated)
-            steps.append((seen, action, log_prob, value, torch.as_tensor(paid), *ends, final))
+            steps.append(
+                (normalised, action, log_prob, value, torch.as_tensor(scaled_reward), *ends, final)
+            )
         with torch.inference_mode():
-            ahead = agent.value(normaliser.seen(obs))
+            ahead = agent.value(normaliser.normalise_obs(obs))
         rows = _rows(steps, ahead, options)
         learn(agent, optimiser, rows, orders, options)
         spent += time.perf_counter() - started
@@ -234,8 +236,8 @@ def train(
 
 
 def _rows(steps: list[tuple], ahead: torch.Tensor, options: Options) -> Rows:
-    """Generalised advantages, backwards; where time ran out the last view's value follows."""
-    seen, action, log_prob, value, reward, terminated, truncated, final = (
+    """Generalised advantages, backwards; where time ran out they bootstrap from the last value."""
+    normalised, action, log_prob, value, reward, terminated, truncated, final = (
         torch.stack(column).clone() for column in zip(*steps, strict=True)
     )
     advantage, g = torch.zeros_like(value), torch.zeros_like(ahead)
@@ -244,5 +246,5 @@ def _rows(steps: list[tuple], ahead: torch.Tensor, options: Options) -> Rows:
         delta = reward[t] + options.gamma * following * ~terminated[t] - value[t]
         g = delta + options.gamma * options.gae_lambda * g * ~(terminated[t] | truncated[t])
         advantage[t], ahead = g, value[t]
-    columns = (seen, action, log_prob, value, advantage, advantage + value)
+    columns = (normalised, action, log_prob, value, advantage, advantage + value)
     return Rows(*(x.flatten(0, 1).float() for x in columns))

@@ -1,7 +1,7 @@
-"""simple_spread for many worlds at once, as tensors: mpe2's own rules.
+"""simple_spread for many worlds as tensors, with the rules of mpe2.
 
-E worlds, N agents and as many landmarks. Every episode has the same length and all begin together,
-so that all worlds are cut at the same step.
+E worlds, N agents and as many landmarks. All episodes start together and have the same length, so
+all worlds are truncated at the same step.
 """
 
 from typing import NamedTuple, Protocol
@@ -14,18 +14,18 @@ EPISODE_LENGTH = 25
 DT = 0.1
 DAMPING = 0.25
 ACCELERATION = 5.0
-REACH = 0.3  # two radii: agents that are closer touch
+REACH = 0.3  # two radii: closer agents touch
 CONTACT_FORCE = 100.0
 CONTACT_MARGIN = 1e-3
 LOCAL_RATIO = 0.5
-MESSAGE_SIZE = 2  # agents are silent, yet see each other's zeros
+MESSAGE_SIZE = 2  # agents are silent, but observe each other's zeros
 
 
 class Step(NamedTuple):
-    obs: torch.Tensor  # [E, N, O], of the next episode where one has ended
+    obs: torch.Tensor  # [E, N, O]; after the end of an episode, that of the next
     reward: torch.Tensor  # [E, N]
     truncated: bool  # of all worlds
-    final_obs: torch.Tensor | None  # what an ended episode led to
+    final_obs: torch.Tensor | None  # the last observation of an ended episode
 
 
 class Worlds(Protocol):
@@ -36,14 +36,14 @@ class Worlds(Protocol):
     def reset(self) -> torch.Tensor: ...
 
     def step(self, action: torch.Tensor) -> Step:
-        """`action` [E, N]. What comes back may be overwritten by the next step."""
+        """`action` [E, N]. The next step may overwrite the returned tensors."""
         ...
 
     def close(self) -> None: ...
 
 
 def observation_size(num_agents: int) -> int:
-    """Own velocity and place; landmarks, others and their messages."""
+    """Own velocity and position; landmarks, other agents and their messages."""
     return 4 + 2 * num_agents + (2 + MESSAGE_SIZE) * (num_agents - 1)
 
 
@@ -60,7 +60,7 @@ class VectorisedSpread:
         ways = [[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]]
         self.thrust = torch.tensor(ways, dtype=dtype) * ACCELERATION * DT
         # Far from itself, an agent neither touches nor pushes itself.
-        self.apart = torch.eye(num_agents, dtype=dtype)
+        self.identity = torch.eye(num_agents, dtype=dtype)
         pairs = range(num_agents * num_agents)
         self.others = torch.tensor([k for k in pairs if k // num_agents != k % num_agents])
         self.silence = torch.zeros(
@@ -74,7 +74,7 @@ class VectorisedSpread:
         return self.place(places[0], torch.zeros_like(places[0]), places[1])
 
     def place(self, pos: torch.Tensor, vel: torch.Tensor, landmarks: torch.Tensor) -> torch.Tensor:
-        """Begin an episode here; -> what is seen."""
+        """Start an episode with these positions; returns the observations."""
         self.pos, self.vel, self.landmarks = pos, vel, landmarks
         self.steps = 0
         self._look()
@@ -103,10 +103,10 @@ class VectorisedSpread:
         self.vel = force.add_(self.vel, alpha=1 - DAMPING).add_(self.thrust[action])
 
     def _look(self) -> None:
-        """Where everything is as seen from every agent."""
+        """Relative positions of everything for every agent."""
         own = self.pos.unsqueeze(2)
         self.towards = self.pos.unsqueeze(1) - own  # [E, N, N, 2]
-        self.distance = torch.linalg.vector_norm(self.towards, dim=-1) + self.apart
+        self.distance = torch.linalg.vector_norm(self.towards, dim=-1) + self.identity
         self.to_landmark = self.landmarks.unsqueeze(1) - own  # [E, N, L, 2]
 
     def _observe(self) -> torch.Tensor:

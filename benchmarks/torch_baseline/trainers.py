@@ -1,8 +1,8 @@
 """MAT, MAPPO and IPPO on simple_spread in PyTorch, written for speed on a CPU.
 
-The algorithms are the references': play a rollout, count advantages, learn from it in epochs of
-minibatches. As in jmarl, minibatches are blocks of worlds in random order, so that nothing has to
-be gathered. T steps, E worlds, N agents.
+The algorithms are those of the references: collect a rollout, compute advantages, learn from it in
+epochs of minibatches. As in jmarl, minibatches are blocks of worlds in random order, so that
+nothing has to be gathered. T steps, E worlds, N agents.
 """
 
 import os
@@ -34,7 +34,7 @@ EVALUATION_SEED = 1_000_003
 
 @dataclass(frozen=True)
 class Settings:
-    """Named as jmarl's, with the meaning that they have there."""
+    """Options with jmarl's names and meanings."""
 
     algorithm: Literal["mat", "mappo", "rmappo", "ippo"]
     num_envs: int
@@ -53,12 +53,12 @@ class Settings:
     adam_eps: float = 1e-5
     gamma: float = 0.99
     gae_lambda: float = 0.95
-    clip_eps: float = 0.2  # of the ratio, and as in the references of the value
+    clip_eps: float = 0.2  # for the ratio and, as in the references, the value
     clip_value: bool = True
     value_coef: float = 1.0
     entropy_coef: float = 0.01
     max_grad_norm: float = 10.0
-    clip_apart: bool = True  # gradients of actor and critic; MAT has one norm for all
+    clip_apart: bool = True  # clip gradients of actor and critic separately; MAT has one norm
     huber_delta: float = 10.0
     value_norm: bool = True
     time_limit: Literal["bootstrap", "terminal", "zero_gae"] = "bootstrap"
@@ -72,7 +72,7 @@ class Settings:
             )
 
 
-# What the references choose otherwise than `Settings`: MAT's train_mpe.sh, on-policy's.
+# Where the references differ from `Settings`: train_mpe.sh of MAT and of on-policy.
 REFERENCE = {
     "mat": {"clip_eps": 0.05},
     "mappo": {"activation": "tanh"},
@@ -82,14 +82,14 @@ REFERENCE = {
 
 
 def reference(algorithm: str, num_envs: int, **further: Any) -> Settings:
-    """With the references' own numbers."""
+    """The settings of the references."""
     return Settings(
         **{"algorithm": algorithm, "num_envs": num_envs} | REFERENCE[algorithm] | further
     )
 
 
 class Batch(NamedTuple):
-    """What is learned from, [T, E, N, …]; `memory` is that before the first step."""
+    """A rollout, [T, E, N, …]; `memory` is that before the first step."""
 
     obs: torch.Tensor
     action: torch.Tensor
@@ -169,7 +169,7 @@ class Trainer:
         self.action = torch.zeros(length, *agents, 1, dtype=torch.int64)
         self.log_prob, self.value, self.next_value = torch.zeros(3, length, *agents, 1)
         self.reward = torch.zeros(length, *agents)
-        self.fresh, self.truncated = [True] * (length + 1), [False] * length
+        self.episode_start, self.truncated = [True] * (length + 1), [False] * length
         self.memory = self.start_memory = self.policy.begin(settings.num_envs)
         self.obs[-1] = worlds.reset()
 
@@ -177,15 +177,15 @@ class Trainer:
     def rollout(self) -> None:
         """T steps of all worlds, into the buffer."""
         length, ends = self.settings.rollout_length, {}
-        self.obs[0], self.fresh[0] = self.obs[-1], self.fresh[-1]
+        self.obs[0], self.episode_start[0] = self.obs[-1], self.episode_start[-1]
         self.start_memory = self.memory
         for t in range(length):
-            did = self.policy.act(self.obs[t], self.memory, self.fresh[t])
+            did = self.policy.act(self.obs[t], self.memory, self.episode_start[t])
             self.action[t], self.log_prob[t], self.value[t] = did.action, did.log_prob, did.value
             self.memory = did.memory
             step = self.worlds.step(did.action[..., 0])
             self.obs[t + 1], self.reward[t] = step.obs, step.reward
-            self.fresh[t + 1] = self.truncated[t] = step.truncated
+            self.episode_start[t + 1] = self.truncated[t] = step.truncated
             if step.truncated:
                 ends[t] = self.policy.value(step.final_obs, self.memory)
         self.next_value[:-1] = self.value[1:]
@@ -213,7 +213,7 @@ class Trainer:
         )
         masks = memory = None
         if self.start_memory is not None:
-            masks = 1.0 - torch.tensor(self.fresh[:-1], dtype=torch.float32).view(-1, 1, 1)
+            masks = 1.0 - torch.tensor(self.episode_start[:-1], dtype=torch.float32).view(-1, 1, 1)
             memory = tuple(h.clone() for h in self.start_memory)
         return Batch(
             self.obs[:-1],
@@ -240,7 +240,7 @@ class Trainer:
         return means | {"reward": float(self.reward.mean())}
 
     def learn(self, part: Batch) -> dict[str, torch.Tensor]:
-        """One step of Adam, after the value statistics have seen the minibatch."""
+        """One step of Adam, after the value statistics are updated with the minibatch."""
         if self.norm is not None:
             self.norm.update(part.target)
             part = part._replace(target=self.norm.normalize(part.target))
@@ -261,7 +261,7 @@ class Trainer:
         obs, memory = worlds.reset(), self.policy.begin(episodes)
         total = torch.zeros(())
         for t in range(EPISODE_LENGTH):
-            did = self.policy.act(obs, memory, fresh=t == 0, greedy=True)
+            did = self.policy.act(obs, memory, episode_start=t == 0, greedy=True)
             memory = did.memory
             obs, reward, *_ = worlds.step(did.action[..., 0])
             total += reward.sum()
@@ -281,7 +281,7 @@ def make_trainer(
 
     More gain nothing: measured on one core, a step of 16 worlds took 1.1 to 1.2 times the
     processor's time with 4 processes that it took with 2, and 1.2 to 1.6 times with 16 (medians of
-    two measurements); with 128 worlds the three could not be told apart.
+    two measurements); with 128 worlds the three were equal within noise.
     """
     size = (settings.num_envs, settings.num_agents, settings.seed)
     if worlds == "vectorised":

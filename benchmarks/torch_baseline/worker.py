@@ -1,7 +1,7 @@
-"""A process that plays some of mpe2's worlds, as told by `workers`. It never loads torch.
+"""A process that steps some of mpe2's worlds for `workers`. It never loads torch.
 
-Observations, rewards and actions lie in memory that both share; one byte asks for a step, one
-answers. When the other side is gone there is nothing to read, and the process ends.
+Observations, rewards and actions are in shared memory; one byte requests a step, one answers. When
+the other side has closed its pipe, the process ends.
 """
 
 import mmap
@@ -35,38 +35,40 @@ def arrays(memory: mmap.mmap, num_envs: int, num_agents: int, obs_size: int) -> 
     return found
 
 
-def play(memory_fd: int, told: int, first: int, last: int, seed: int, sizes: list[int]) -> None:
-    """The worlds from `first` to before `last`; world i begins with seed + i."""
+def play(memory_fd: int, pipe: int, first: int, last: int, seed: int, sizes: list[int]) -> None:
+    """Step worlds `first` to `last - 1`; world i starts with seed + i."""
     from mpe2 import simple_spread_v3
 
     shared = arrays(mmap.mmap(memory_fd, size(*sizes)), *sizes)
     action, reward, obs, final = (shared[name][first:last] for name in layout(*sizes))
     envs = [simple_spread_v3.parallel_env(N=sizes[1]) for _ in range(first, last)]
     for i, env in enumerate(envs):
-        seen, _ = env.reset(seed=seed + first + i)
-        obs[i] = list(seen.values())
-    while _asked(told):
+        observations, _ = env.reset(seed=seed + first + i)
+        obs[i] = list(observations.values())
+    while _asked(pipe):
         for i, env in enumerate(envs):
-            seen, paid, *_ = env.step(dict(zip(env.agents, action[i].tolist(), strict=True)))
-            reward[i] = list(paid.values())
+            observations, rewards, *_ = env.step(
+                dict(zip(env.agents, action[i].tolist(), strict=True))
+            )
+            reward[i] = list(rewards.values())
             if env.agents:
-                obs[i] = list(seen.values())
-            else:  # the time is over
-                final[i] = list(seen.values())
-                seen, _ = env.reset()
-                obs[i] = list(seen.values())
+                obs[i] = list(observations.values())
+            else:  # the time limit
+                final[i] = list(observations.values())
+                observations, _ = env.reset()
+                obs[i] = list(observations.values())
 
 
-def _asked(told: int) -> bool:
+def _asked(pipe: int) -> bool:
     """Tell that all is played; whether there is a further step. Not when the other side has gone,
-    be it before it was told or after."""
+    before or after this byte."""
     try:
-        os.write(told, b".")
-        return bool(os.read(told, 1))
+        os.write(pipe, b".")
+        return bool(os.read(pipe, 1))
     except ConnectionError:
         return False
 
 
 if __name__ == "__main__":
-    memory_fd, told, first, last, seed, *sizes = map(int, sys.argv[1:])
-    play(memory_fd, told, first, last, seed, sizes)
+    memory_fd, pipe, first, last, seed, *sizes = map(int, sys.argv[1:])
+    play(memory_fd, pipe, first, last, seed, sizes)

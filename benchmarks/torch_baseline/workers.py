@@ -1,4 +1,4 @@
-"""mpe2's simple_spread in processes of its own, as the references run it."""
+"""mpe2's simple_spread in worker processes, as the references run it."""
 
 import itertools
 import mmap
@@ -19,7 +19,7 @@ SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_T
 
 
 class SubprocessSpread:
-    """World i begins with seed + i, as if `env.reset(seed=seed + i)` were called."""
+    """World i starts with seed + i, as if `env.reset(seed=seed + i)` were called."""
 
     def __init__(self, num_envs: int, num_agents: int, seed: int, processes: int) -> None:
         self.num_envs, self.num_agents = num_envs, num_agents
@@ -48,13 +48,13 @@ class SubprocessSpread:
                     env=os.environ | SINGLE_THREAD,
                 )
             )
-            theirs.close()  # so that the end of either side is seen by the other
+            theirs.close()  # so that each side notices the end of the other
             self.sockets.append(ours)
         os.close(memory_fd)
-        self._wait()  # each has reset its worlds
+        self._wait()  # until each has reset its worlds
 
     def reset(self) -> torch.Tensor:
-        """Only at the beginning: they reset themselves."""
+        """Call this only once; the worlds reset themselves."""
         if self.steps:
             raise RuntimeError("These worlds are under way.")
         return self.obs

@@ -1,1 +1,1 @@
-"""From an algorithm's name to its policy and trainer."""
+"""From an algorithm's name to its players, learners and trainer."""

@@ -1,21 +1,22 @@
 """python -m jmarl.evaluate RUN [--option value …]: score a trained policy."""
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import jax
-import jax.numpy as jnp
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.table import Table
 
-from jmarl.commands.arguments import command, read_run_command, renamed
+from jmarl.commands.arguments import check_output, command, read_run_command, renamed
+from jmarl.config.combinations import LARGEST_SEED
 from jmarl.config.formatting import command_line
 from jmarl.errors import ConfigError, RunError
+from jmarl.runs.files import EPISODES
 from jmarl.runs.terminal import working
+
+if TYPE_CHECKING:
+    from jmarl.evaluation.trained_policy import TrainedPolicy
 
 
 class Options(BaseModel):
@@ -23,82 +24,98 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    which: Literal["best", "latest"] = Field(default="best", description="which checkpoint")
+    which: Literal["best", "latest"] = Field(default="best", description="Checkpoint to load.")
     world: Literal["native", "mpe2"] = Field(
-        default="native", description="jmarl's own worlds, or Farama's mpe2 step by step"
+        default="native", description="Play in jmarl's own environments, or in Farama's mpe2."
     )
-    episodes: int = Field(default=1024, ge=1, description="how many are played, greedy and sampled")
-    seed: int = Field(default=1, ge=0, description="of initial states and samples")
+    episodes: int = Field(
+        default=1024, ge=1, description="Number of episodes, each for greedy and sampled."
+    )
+    seed: int = Field(
+        default=1, ge=0, le=LARGEST_SEED, description="Random seed of initial states and actions."
+    )
     env_options: dict[str, int | float | bool | str] = Field(
-        default={}, description="options of the world that differ from training, name value …"
+        default={}, description="Environment options that differ from training: name value …"
     )
-    json_path: Path | None = Field(default=None, description="where the figures go as JSON")
-
-
-def score(run: Path, options: Options) -> tuple[dict[str, dict[str, float]], Any]:
-    """Figures of greedy and sampled play; also the policy."""
-    from jmarl.evaluation.trained_policy import load_policy
-    from jmarl.learning.episodes import described
-
-    policy = load_policy(run, options.which)
-    if options.env_options:
-        policy = _elsewhere(policy, options.env_options)
-    play = _mpe2_player(policy, options) if options.world == "mpe2" else _player(policy, options)
-    figures = {}
-    for case, greedy in (("greedy", True), ("sampled", False)):
-        told = described(policy.spec, play(jax.random.key(options.seed), greedy), case)
-        figures[case] = {name.removeprefix(f"{case}/"): value for name, value in told.items()}
-    return figures, policy
-
-
-def _player(policy: Any, options: Options) -> Callable[[jax.Array, bool], Any]:
-    """Native worlds; one program plays greedy and sampled."""
-    from jmarl.learning.episodes import play_episodes
-
-    @jax.jit
-    def play(params: Any, norms: Any, key: jax.Array, greedy: jax.Array) -> Any:
-        episodes = options.episodes
-        return play_episodes(policy.env, policy.groups, params, key, episodes, greedy, norms)
-
-    return lambda key, greedy: play(policy.params, policy.norms, key, jnp.asarray(greedy))
-
-
-def _mpe2_player(policy: Any, options: Options) -> Callable[[jax.Array, bool], Any]:
-    from jmarl.evaluation.mpe2 import play_in_mpe2
-
-    return lambda key, greedy: play_in_mpe2(policy, key, options.episodes, greedy, options.seed)
-
-
-def _elsewhere(policy: Any, env_options: dict[str, Any]) -> Any:
-    """The same parameters in a world of other options, if they fit."""
-    from jmarl.algorithms.build import make_trainer
-    from jmarl.evaluation.trained_policy import TrainedPolicy
-
-    config = policy.config.model_copy(
-        update={"env_options": {**policy.config.env_options, **env_options}}
+    json_path: Path | None = Field(default=None, description="File for the figures as JSON.")
+    record: int | None = Field(
+        default=None,
+        ge=1,
+        description="Also record so many episodes: what agents saw, did, earned.",
     )
-    trainer, _ = make_trainer(config)
-    ours, theirs = (
-        jax.tree.map(lambda x: x.shape, params) for params in (policy.params, trainer.shapes.params)
+    record_path: Path | None = Field(
+        default=None, description="File for recorded episodes. None: episodes.npz in the run."
     )
-    if ours != theirs:
-        raise ConfigError(
-            f"env_options={env_options!r} changes what agents see or do, so this policy does not "
-            "fit that world."
-        )
-    return TrainedPolicy(config, trainer.env, trainer.groups, policy.params, policy.norms)
+    record_sampled: bool = Field(
+        default=False, description="Record sampled actions instead of greedy ones."
+    )
+    minari: str | None = Field(
+        default=None,
+        description="Also write recorded episodes as a Minari data set of this name, such as "
+        "jmarl/spread/mappo-v0.",
+    )
+
+
+def evaluate(policy: "TrainedPolicy", options: Options) -> dict[str, dict[str, float]]:
+    """Figures of greedy and of sampled play."""
+    from jmarl.evaluation.score import score
+
+    return score(policy, **options.model_dump(include={"world", "episodes", "seed", "env_options"}))
 
 
 def main() -> None:
     with command() as (console, _):
         given = renamed(sys.argv[1:], {"--json": "--json-path"})
         run, options = read_run_command(Options, "python -m jmarl.evaluate RUN", given)
+        if options.json_path is not None:
+            check_output("json_path", options.json_path)
+        _check_recording(run, options)
         with working(console, f"playing {options.episodes} episodes, greedy and sampled …"):
-            figures, policy = score(run, options)
+            from jmarl.evaluation.trained_policy import load_policy  # only now: it needs jax
+
+            policy = load_policy(run, options.which)
+            figures = evaluate(policy, options)
         _show(console, figures, options)
         if options.json_path is not None:
             _write(options.json_path, figures, policy.config.algorithm)
             console.print(f"figures: {options.json_path}", markup=False, soft_wrap=True)
+        if options.record is not None:
+            _record(console, run, policy, options.record, options)
+
+
+def _check_recording(run: Path, options: Options) -> None:
+    """Refuse what cannot be recorded before anything is played."""
+    if options.record is None:
+        for name in ("record_path", "record_sampled", "minari"):
+            if value := getattr(options, name):
+                raise ConfigError(f"{name}={str(value)!r} needs record=N, a number of episodes.")
+        return
+    if options.world != "native":
+        raise ConfigError(f"record={options.record} needs world='native', not {options.world!r}.")
+    check_output("record_path", _npz(run, options))
+    if options.minari is not None:
+        from jmarl.evaluation.minari_data import check_minari
+
+        check_minari(options.minari)
+
+
+def _npz(run: Path, options: Options) -> Path:
+    return options.record_path or run / EPISODES
+
+
+def _record(
+    console: Console, run: Path, policy: "TrainedPolicy", count: int, options: Options
+) -> None:
+    from jmarl.evaluation.recording import record
+    from jmarl.evaluation.score import elsewhere
+
+    policy = elsewhere(policy, options.env_options)
+    path, greedy = _npz(run, options), not options.record_sampled
+    with working(console, f"recording {count} episodes …"):
+        record(policy, count, path, options.minari, options.seed, greedy)
+    for place in (path, options.minari):
+        if place is not None:
+            console.print(f"{count} episodes: {place}", markup=False, soft_wrap=True)
 
 
 def _show(console: Console, figures: dict[str, dict[str, float]], options: Options) -> None:
@@ -107,21 +124,22 @@ def _show(console: Console, figures: dict[str, dict[str, float]], options: Optio
     for case in figures:
         table.add_column(case, justify="right")
     for name in next(iter(figures.values())):
-        table.add_row(name, *(f"{told[name]:.2f}" for told in figures.values()))
+        table.add_row(name, *(f"{own[name]:.2f}" for own in figures.values()))
     console.print(table)
 
 
 def _write(path: Path, figures: dict[str, dict[str, float]], algorithm: str) -> None:
-    from jmarl.runs.directory import replace_text, versions
+    from jmarl.runs.directory import versions
+    from jmarl.runs.files import write_json
 
     rows = [
         {"case": case, "subject": algorithm, "metric": metric, "value": value}
-        for case, told in figures.items()
-        for metric, value in told.items()
+        for case, own in figures.items()
+        for metric, value in own.items()
     ]
     made, typed = versions(), command_line(*sys.argv)
     meta = {"commit": made["commit"], "command": typed, "versions": made["packages"]}
     try:
-        replace_text(path, json.dumps({"rows": rows, "meta": meta}, indent=1))
+        write_json(path, {"rows": rows, "meta": meta})
     except OSError as error:
         raise RunError(f"json_path={str(path)!r} cannot be written: {error}.") from None

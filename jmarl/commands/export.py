@@ -1,106 +1,91 @@
 """python -m jmarl.export RUN [--option value …]: a policy as a file that acts with jax alone (and
-flatbuffers, which jax needs to read such files).
-
-The file is a zip of two StableHLO programs, `greedy` and `sampled`, with the parameters inside,
-and of `about.json`, which names their inputs. Any number of worlds can be handed in. Memory is a
-list of arrays, zeros where episodes begin; `about.json` has their shapes.
-"""
+flatbuffers, which jax needs to read such files). `python -m jmarl.export RUN/policy.zip` checks a
+file. `--format torch` writes checkpoints that a torch reference loads."""
 
 import json
 import sys
-import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import jax
-import jax.numpy as jnp
-from jax import export as jax_export
 from pydantic import BaseModel, ConfigDict, Field
 
-from jmarl.commands.arguments import command, read_run_command
-from jmarl.errors import ConfigError
-from jmarl.types import Perception
+from jmarl.commands.arguments import check_output, command, read_run_command
+from jmarl.errors import ConfigError, RunError
+from jmarl.evaluation.exported_policy import ABOUT, unpacked
+from jmarl.literals import ReferenceName, Which
 
-PLATFORMS = ("cpu", "cuda", "tpu")
+if TYPE_CHECKING:
+    from jmarl.evaluation.trained_policy import TrainedPolicy
+
+FILE = "policy.zip"
+TORCH = "torch"  # the directory of torch checkpoints in a run
 
 
 class Options(BaseModel):
-    """Write the policy of a run as a portable artefact."""
+    """Write the policy of a run as a portable artefact, or as checkpoints of a torch reference."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    which: Literal["best", "latest"] = Field(default="best", description="which checkpoint")
-    out: Path | None = Field(default=None, description="the file; None: RUN/policy.zip")
-
-
-def programs(policy: Any) -> dict[str, jax_export.Exported]:
-    """`(obs, action_mask, fresh, key_data, memory) → (action, memory)`, for any worlds at once."""
-    spec = policy.spec
-    (worlds,) = jax_export.symbolic_shape("worlds")
-
-    def shaped(x: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((worlds, *x.shape[1:]), x.dtype)
-
-    leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: policy.memory(1)))
-    memory = [shaped(leaf) for leaf in leaves]
-    inputs = (
-        jax.ShapeDtypeStruct((worlds, spec.num_agents, spec.obs_size), jnp.float32),
-        jax.ShapeDtypeStruct((worlds, *spec.action_mask.shape), bool),
-        jax.ShapeDtypeStruct((worlds,), jnp.float32),
-        jax.ShapeDtypeStruct((2,), jnp.uint32),
-        memory,
+    which: Which = Field(default="best", description="Checkpoint to load.")
+    format: Literal["jax", "torch"] = Field(
+        default="jax",
+        description="A file that acts with jax alone, or state_dicts of a torch reference.",
+    )
+    reference: ReferenceName | None = Field(
+        default=None,
+        description="Whose names state_dicts have. None: the first reference with such networks.",
+    )
+    out: Path | None = Field(
+        default=None,
+        description="File to write, or directory for state_dicts. None: RUN/policy.zip, RUN/torch.",
     )
 
-    def act(deterministic: bool) -> Any:
-        def decide(
-            obs: jax.Array,
-            mask: jax.Array,
-            fresh: jax.Array,
-            key_data: jax.Array,
-            memory: list[jax.Array],
-        ) -> tuple[jax.Array, list[jax.Array]]:
-            key = jax.random.wrap_key_data(key_data)
-            state = jnp.zeros((obs.shape[0], spec.state_size))  # critics alone look at it
-            seen = Perception(obs, state, mask, fresh)
-            kept = jax.tree.unflatten(tree, memory)
-            action, kept = policy.decide(
-                policy.params, policy.norms, key, kept, seen, deterministic
-            )
-            return action, jax.tree.leaves(kept)
 
-        return jax_export.export(jax.jit(decide), platforms=PLATFORMS)(*inputs)
+def export(run: Path, options: Options, policy: "TrainedPolicy | None" = None) -> Path:
+    """The file that was written, beside the run unless an option says where. `policy`: if not that
+    of the run's directory."""
+    from jmarl.evaluation.export import write
+    from jmarl.evaluation.trained_policy import load_policy
 
-    return {"greedy": act(True), "sampled": act(False)}
+    path = options.out or run / FILE
+    policy = policy or load_policy(run, options.which)
+    check_output("out", path)
+    try:
+        write(policy, path)
+    except OSError as error:
+        raise RunError(f"out={str(path)!r} cannot be written: {error}.") from None
+    return path
 
 
-def write(policy: Any, path: Path) -> None:
-    spec, made = policy.spec, programs(policy)
-    about = {
-        "env": policy.config.env,
-        "algorithm": policy.config.algorithm,
-        "agents": spec.agents,
-        "obs_sizes": spec.obs_sizes,
-        "inputs": ["obs", "action_mask", "fresh", "key_data", "memory"],
-        "shapes": [str(aval) for aval in made["greedy"].in_avals],
-        "memory": [list(x.shape[1:]) for x in jax.tree.leaves(policy.memory(1))],
-        "outputs": ["action", "memory"],
-        "platforms": PLATFORMS,
-    }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("about.json", json.dumps(about, indent=1))
-        for name, program in made.items():
-            archive.writestr(name, bytes(program.serialize()))
+def export_torch(run: Path, options: Options) -> tuple[ReferenceName, list[Path]]:
+    """Whose checkpoint was written, and its files."""
+    from jmarl.evaluation import torch_export
+
+    directory = options.out or run / TORCH
+    if directory.is_file():
+        raise RunError(f"out={str(directory)!r} cannot be written: it is a file, not a directory.")
+    try:
+        return torch_export.write(run, options.which, directory, options.reference)
+    except OSError as error:
+        raise RunError(f"out={str(directory)!r} cannot be written: {error}.") from None
 
 
 def main() -> None:
     with command() as (console, _):
         run, options = read_run_command(Options, "python -m jmarl.export RUN", sys.argv[1:])
-        from jmarl.evaluation.trained_policy import load_policy
-
-        policy, path = load_policy(run, options.which), options.out or run / "policy.zip"
-        try:
-            write(policy, path)
-        except OSError as error:
-            raise ConfigError(f"out={str(path)!r} cannot be written: {error}.") from None
-        size = f"{path.stat().st_size / 1e6:.1f} MB"
-        console.print(f"policy: {path} ({size})", markup=False, soft_wrap=True)
+        if options.format == "torch":
+            reference, files = export_torch(run, options)
+            names = ", ".join(str(path) for path in files)
+            console.print(f"checkpoint of {reference}: {names}", markup=False, soft_wrap=True)
+        elif options.reference is not None:
+            raise ConfigError(
+                f"reference={options.reference!r} is of state_dicts: choose format='torch'."
+            )
+        elif run.is_file():
+            about = json.loads(unpacked(run)[ABOUT])
+            whole = f"{run} is whole: {about['algorithm']} for {about['env']}"
+            console.print(whole, markup=False, soft_wrap=True)
+        else:
+            path = export(run, options)
+            size = f"{path.stat().st_size / 1e6:.1f} MB"
+            console.print(f"policy: {path} ({size})", markup=False, soft_wrap=True)

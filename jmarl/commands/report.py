@@ -2,16 +2,18 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from jmarl.commands.arguments import command, read_runs_command
+from jmarl.commands.arguments import check_output, command, read_runs_command
 from jmarl.errors import ConfigError
-from jmarl.reports.data import Run, find_runs, read_run, told_path
-from jmarl.reports.groups import World, compared
+from jmarl.reports.curves import drawn
+from jmarl.reports.data import MOST_LINES, Run, find_runs, printable_path, read_run, stride
+from jmarl.reports.groups import WorldResults, compared
 from jmarl.runs.terminal import working
 from jmarl.runs.user_dirs import give_matplotlib_a_directory
 
@@ -27,16 +29,18 @@ class Options(BaseModel):
 
     html: Path | None = Field(
         default=PAGE,
-        description="where the page goes, of several runs ./report.html; --no-html: nowhere",
+        description="File for the page, for several runs ./report.html; --no-html: none.",
     )
     replays: int = Field(
-        default=3, ge=0, description="settings whose best policy is shown; --no-replays: none"
+        default=3,
+        ge=0,
+        description="Number of settings whose best policy is shown; --no-replays: none.",
     )
-    episodes: int = Field(default=3, ge=1, description="of each replay")
-    png: Path | None = Field(default=None, description="a directory for figures as PNG")
-    svg: Path | None = Field(default=None, description="a directory for figures as SVG")
+    episodes: int = Field(default=3, ge=1, description="Episodes in each replay.")
+    png: Path | None = Field(default=None, description="Directory for figures as PNG.")
+    svg: Path | None = Field(default=None, description="Directory for figures as SVG.")
     against: Literal["steps", "time"] = Field(
-        default="steps", description="what curves are drawn against; the page can switch"
+        default="steps", description="x-axis of the curves; the page can switch it."
     )
 
 
@@ -44,10 +48,13 @@ def report(given: Sequence[Path], options: Options, tell: Callable[[str], None])
     """The files that were written. `tell` hears what is going on."""
     if options.html is None and options.png is None and options.svg is None:
         raise ConfigError("with --no-html and neither --png nor --svg there is nothing to write.")
-    worlds = compared(_read(given, tell))
+    path = _place(given) if options.html == PAGE else options.html
+    runs = find_runs(given)
+    if path is not None:
+        check_output("html", path)
+    worlds = compared(_read(given, runs, tell))
     written = []
-    if options.html is not None:
-        path = _place(given) if options.html == PAGE else options.html
+    if path is not None:
         written.append(_write_page(path, given, worlds, options, tell))
     folders: dict[Literal["png", "svg"], Path | None] = {"png": options.png, "svg": options.svg}
     for kind, folder in folders.items():
@@ -59,13 +66,18 @@ def report(given: Sequence[Path], options: Options, tell: Callable[[str], None])
     return written
 
 
-def _read(given: Sequence[Path], tell: Callable[[str], None]) -> list[Run]:
+def _read(given: Sequence[Path], found: list[Path], tell: Callable[[str], None]) -> list[Run]:
     runs = []
-    for path in find_runs(given):
-        tell(f"reading {told_path(path)} …")
-        runs.append(read_run(path))
+    every = stride(found)
+    if every > 1:
+        warnings.warn(
+            f"the runs have more than {MOST_LINES:,} lines; one of {every} is read.", stacklevel=1
+        )
+    for path in found:
+        tell(f"reading {printable_path(path)} …")
+        runs.append(read_run(path, every, drawn))
     if all(run.empty for run in runs):
-        names = ", ".join(repr(told_path(path)) for path in given)
+        names = ", ".join(repr(printable_path(path)) for path in given)
         raise ConfigError(f"there is nothing to show yet: {names} has no figures.")
     return runs
 
@@ -77,17 +89,17 @@ def _place(given: Sequence[Path]) -> Path:
 def _write_page(
     path: Path,
     given: Sequence[Path],
-    worlds: Sequence[World],
+    worlds: Sequence[WorldResults],
     options: Options,
     tell: Callable[[str], None],
 ) -> Path:
     from jmarl.reports.page import page
     from jmarl.reports.replays import chosen, replays
-    from jmarl.runs.directory import replace_text
+    from jmarl.runs.files import replace_text
 
     shown = replays(chosen(worlds, options.replays), options.episodes, tell)
     tell("curves …")
-    title = ", ".join(told_path(one.resolve()).rpartition("/")[2] for one in given)
+    title = ", ".join(printable_path(one.resolve()).rpartition("/")[2] for one in given)
     made = time.strftime("%Y-%m-%d %H:%M")
     replace_text(path, page(title, worlds, shown, options.against, made))
     return path
@@ -102,5 +114,5 @@ def main() -> None:
             written = report(runs, options, tell)
         for path in written:
             size = f"{path.stat().st_size / 1e3:.0f} kB"
-            told = f"{told_path(path)} ({size})"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            line = f"{printable_path(path)} ({size})"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,11 +1,11 @@
 """Options and their values, as one reads them."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def told(settings: Mapping[str, Any]) -> str:
+def formatted(settings: Mapping[str, Any]) -> str:
     """Settings as one reads them: `ppo.lr=0.0003, ppo.gamma=0.9`."""
     return ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
 
@@ -22,3 +22,9 @@ def shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "×".join(str(part) for part in value) or "none"
     return str(value)
+
+
+def listed(names: Iterable[str]) -> str:
+    """`mat, mappo and ppo`."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

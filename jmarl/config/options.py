@@ -1,9 +1,12 @@
-"""Sections of the configuration: the networks, and how a batch is learned from."""
+"""Sections of the configuration: the networks, how a batch is learned from, and processes."""
 
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from jmarl.config.algorithms import ACTOR_CRITICS, IN_TURN, RECURRENT, TRANSFORMERS, WITH_ATTENTION
+from jmarl.config.declaration import Section, option
 from jmarl.literals import (
     Activation,
     AdvantageEntries,
@@ -30,222 +33,271 @@ from jmarl.literals import (
     ValueScaling,
 )
 
-# Members of one compiled program may differ in an option with this mark.
-TRACED_OPTION: Any = {"traced": True}
+# Options that earlier versions stored with every run, and the one value that they accepted.
+REMOVED = {"net.encode_state": False}
 
+DEEPEST = 1000  # layers; each is compiled
+Width = Annotated[int, Field(ge=1)]  # of a layer
 
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+network = partial(option, group="networks")
+mat_network = partial(network, algorithms=TRANSFORMERS)
+torso = partial(network, algorithms=ACTOR_CRITICS)
+gru = partial(network, algorithms=RECURRENT)
 
 
 class NetConfig(Section):
-    """The networks. First what MAT and its variants have, then all, then MAPPO and IPPO."""
+    """The networks."""
 
-    n_embd: int = Field(default=64, ge=1, description="mat: width of embeddings")
-    n_head: int = Field(default=1, ge=1, description="mat: attention heads; must divide n_embd")
-    n_block: int = Field(default=1, ge=1, description="mat: blocks of encoder and decoder")
-    share_actor: bool = Field(
-        default=True, description="mat_dec: one actor for all agents, or one each"
+    n_embd: int = mat_network(64, "Width of the transformer's embeddings.", everyday=True, ge=1)
+    n_head: int = network(
+        1, "Number of attention heads; must divide net.n_embd.", algorithms=WITH_ATTENTION, ge=1
     )
-    agent_order: AgentOrder = Field(
-        default="fixed",
-        description="mat, mat_decoder, mat_gru: in which order agents decide; random: drawn every "
-        "step",
+    n_block: int = network(
+        1,
+        "Number of blocks in the encoder and in the decoder.",
+        algorithms=WITH_ATTENTION,
+        ge=1,
+        le=DEEPEST,
     )
-    encode_state: bool = Field(
-        default=False, description="mat: refused, the reference's version is blind"
+    share_actor: bool = network(
+        True, "Use one actor for all agents instead of one per agent.", algorithms=("mat_dec",)
     )
-    share: Sharing = Field(
-        default="team", description="who shares parameters; none: every agent learns by itself"
+    agent_order: AgentOrder = network(
+        "fixed",
+        "Order in which agents decide: always the same, or drawn at random at every step.",
+        algorithms=IN_TURN,
     )
-    precision: Precision = Field(
-        default="float32", description="of products and activations; the rest is float32"
+    hidden: tuple[Width, ...] = torso(
+        (64, 64), "Widths of the hidden layers of actor and critic.", everyday=True, min_length=1
     )
-    hidden: tuple[int, ...] = Field(
-        default=(64, 64), min_length=1, description="mappo, ippo: widths of the representation"
+    critic_hidden: tuple[Width, ...] | None = torso(
+        None, "Widths of the critic's hidden layers. None: the same as net.hidden.", min_length=1
     )
-    critic_hidden: tuple[int, ...] | None = Field(
-        default=None, min_length=1, description="mappo, ippo: the critic's, if others than hidden"
+    head_hidden: tuple[Width, ...] = torso(
+        (), "Widths of further layers between the agent id (net.agent_id=features) and the output."
     )
-    head_hidden: tuple[int, ...] = Field(
-        default=(), description="mappo, ippo: widths between agent id and output"
+    critic_head_hidden: tuple[Width, ...] | None = torso(
+        None, "The same for the critic. None: the same as net.head_hidden."
     )
-    critic_head_hidden: tuple[int, ...] | None = Field(
-        default=None, description="mappo, ippo: the critic's, if others than head_hidden"
+    body: str | None = torso(
+        None,
+        "Flax module, as module:Class, in place of the hidden layers of actor and critic. It turns "
+        "inputs […, D] into features […, F].",
     )
-    activation: Activation = Field(default="relu", description="mappo, ippo: of hidden layers")
-    input_norm: bool = Field(default=True, description="mappo, ippo: layer norm of observations")
-    layer_norm: bool = Field(default=True, description="mappo, ippo: layer norm of activations")
-    gain: float | None = Field(
-        default=None,
+    activation: Activation = torso("relu", "Activation function of the hidden layers.")
+    input_norm: bool = torso(True, "Apply layer normalisation to observations.")
+    layer_norm: bool = torso(True, "Apply layer normalisation after each hidden layer.")
+    gain: float | None = torso(
+        None,
+        "Gain of the hidden layers' orthogonal initialisation. None: torch's recommended gain for "
+        "net.activation.",
         gt=0,
-        description="mappo, ippo: of hidden layers; None: torch's for activation",
     )
-    actor_gain: float = Field(default=0.01, gt=0, description="mappo, ippo: of the actor's output")
-    critic_gain: float = Field(default=1.0, gt=0, description="mappo, ippo: of the critic's output")
-    head_init: HeadInit = Field(
-        default="orthogonal",
-        description="mappo, ippo: how layers after the representation start; torch_default: "
-        "weights and biases uniform within ±1/√inputs, whatever their gains",
+    actor_gain: float = torso(0.01, "Gain of the actor's output layer at initialisation.", gt=0)
+    critic_gain: float = torso(1.0, "Gain of the critic's output layer at initialisation.", gt=0)
+    head_init: HeadInit = torso(
+        "orthogonal",
+        "Initialisation of the head layers and the outputs. torch_default: weights and biases "
+        "uniform within ±1/√inputs, ignoring gains.",
     )
-    gru_layers: int = Field(
-        default=1, ge=1, description="rmappo, rippo: GRUs, each reading the one before"
+    gru_layers: int = gru(1, "Number of stacked GRU layers.", ge=1, le=DEEPEST)
+    gru_norm: bool = gru(True, "Apply layer normalisation to the GRU's output.")
+    start_state: StartState = gru(
+        "stored",
+        "GRU state at the start of each training sequence: the state stored during the rollout, "
+        "or zero.",
     )
-    gru_norm: bool = Field(
-        default=True, description="rmappo, rippo: layer norm of what the GRU gives"
+    agent_id: AgentId = torso(
+        "none",
+        "Append a one-hot agent id to the observations (obs) or to the hidden features (features).",
     )
-    agent_id: AgentId = Field(
-        default="none", description="mappo, ippo: where agents are told who they are"
+    critic_input: CriticInput | None = torso(
+        None,
+        "Input of the critic. None: the agent's own observations for ippo, rippo and ppo, else all "
+        "agents'.",
     )
-    critic_input: CriticInput | None = Field(
-        default=None, description="what critics see; None: mappo all observations, ippo its own"
+    share: Sharing = network(
+        "team",
+        "Which agents share parameters: the agents of a team, all agents, or none. Transformers "
+        "cannot use none.",
     )
-    distribution: Distribution | None = Field(
-        default=None,
-        description="of continuous actions; gaussian: without bounds, the world clips; tanh: a "
-        "Gaussian squashed into the bounds; beta: a Beta between the bounds; None: tanh where all "
-        "agents share finite bounds, else gaussian; ppo: gaussian",
+    precision: Precision = network(
+        "float32",
+        "Precision of matrix products and activations; parameters and losses stay float32.",
     )
-    log_std: float | None = Field(
-        default=None,
-        description="log σ of continuous actions at the start (mat's gaussian: "
-        "σ = sigmoid(log_std)/2; beta: its concentration is 1/σ²); None: 0, tanh 1, mat's "
-        "gaussian 1",
+    distribution: Distribution | None = option(
+        None,
+        "Distribution of continuous actions. gaussian: unbounded, the environment clips; tanh: a "
+        "Gaussian squashed into the bounds; beta: a Beta distribution between the bounds. None: "
+        "tanh where all agents share finite bounds, else gaussian.",
+        group="actions",
     )
-    squash_mean: bool = Field(
-        default=False, description="mappo, ippo: sigmoid of Gaussian means, between the bounds"
+    log_std: float | None = option(
+        None,
+        "Initial log standard deviation of continuous actions. Transformers with gaussian use "
+        "σ = sigmoid(log_std)/2; beta uses a concentration of 1/σ². None: 1 for tanh and for "
+        "transformers with gaussian, else 0.",
+        group="actions",
     )
-    start_state: StartState = Field(
-        default="stored", description="rmappo, rippo: memory at the start of learned sequences"
+    squash_mean: bool = option(
+        False,
+        "Pass the mean of Gaussian actions through a sigmoid, so that it stays within the bounds.",
+        group="actions",
+        algorithms=ACTOR_CRITICS,
     )
+
+
+optimisation = partial(option, group="optimiser")
+minibatch = partial(option, group="minibatches")
+advantage = partial(option, group="returns and advantages")
+loss = partial(option, group="losses")
 
 
 class PpoConfig(Section):
-    """How a batch is learned from. Floats are traced: changing them compiles nothing anew."""
+    """How a batch is learned from."""
 
-    lr: float = Field(
-        default=7e-4, json_schema_extra=TRACED_OPTION, gt=0, description="learning rate"
+    lr: float = optimisation(7e-4, "Learning rate.", everyday=True, traced=True, gt=0)
+    lr_schedule: Schedule = optimisation(
+        "linear",
+        "Learning rate over the run: constant, a linear decay to lr·lr_end_factor, or a linear "
+        "decay towards 0 that stops at that floor.",
     )
-    lr_schedule: Schedule = Field(
-        default="linear", description="of lr over the run; floor: linear to 0, but held at the end"
+    lr_end_factor: float = optimisation(
+        0.0, "Final learning rate as a fraction of ppo.lr.", ge=0, le=1
     )
-    lr_end_factor: float = Field(default=0.0, ge=0, le=1, description="part of lr at the end")
-    optimiser: Optimiser = Field(default="adam", description="what follows gradients")
-    adam_eps: float = Field(default=1e-5, gt=0, description="ε of Adam")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="of sgd")
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="times the parameters, added to clipped gradients (L2)"
+    optimiser: Optimiser = optimisation("adam", "Optimiser.")
+    adam_eps: float = optimisation(1e-5, "ε of Adam.", gt=0)
+    momentum: float = optimisation(0.9, "Momentum of sgd.", ge=0, lt=1)
+    weight_decay: float = optimisation(
+        0.0, "L2 penalty: this multiple of the parameters is added to clipped gradients.", ge=0
     )
-    returns: Returns = Field(default="gae", description="how advantages are counted")
-    gamma: float = Field(
-        default=0.95, json_schema_extra=TRACED_OPTION, ge=0, le=1, description="discount"
+    max_grad_norm: float = optimisation(
+        10.0, "Global norm to which gradients are clipped.", traced=True, gt=0
     )
-    gae_lambda: float = Field(
-        default=0.95, json_schema_extra=TRACED_OPTION, ge=0, le=1, description="λ of GAE"
+    clip_apart: bool = optimisation(
+        False,
+        "Clip the gradients of actor and critic separately instead of together.",
+        algorithms=ACTOR_CRITICS,
     )
-    epochs: int = Field(default=5, ge=1, description="passes over each batch")
-    num_minibatches: int = Field(
-        default=8, ge=1, description="parts of a batch; must divide num_envs"
-    )
-    shuffle: Shuffle = Field(
-        default="blocks", description="what is shuffled: blocks of worlds, or rows"
-    )
-    clip_eps: float = Field(
-        default=0.2, json_schema_extra=TRACED_OPTION, gt=0, description="ε of the clipped ratio"
-    )
-    value_clip_eps: float = Field(
-        default=0.2, json_schema_extra=TRACED_OPTION, gt=0, description="ε of the clipped value"
-    )
-    clip_value: bool = Field(default=True, description="clip the value loss")
-    value_coef: float = Field(
-        default=1.0, json_schema_extra=TRACED_OPTION, ge=0, description="weight of the value loss"
-    )
-    entropy_coef: float = Field(
-        default=0.01,
-        json_schema_extra=TRACED_OPTION,
-        ge=0,
-        description="weight of the entropy bonus",
-    )
-    max_grad_norm: float = Field(
-        default=10.0,
-        json_schema_extra=TRACED_OPTION,
+    critic_lr_factor: float = optimisation(
+        1.0,
+        "The critic's learning rate as a multiple of ppo.lr.",
+        algorithms=ACTOR_CRITICS,
+        traced=True,
         gt=0,
-        description="global norm at which gradients are cut",
     )
-    clip_apart: bool = Field(
-        default=False, description="mappo, ippo: cut actor's and critic's gradients apart"
+    epochs: int = minibatch(5, "Passes over each batch.", everyday=True, ge=1)
+    num_minibatches: int = minibatch(
+        8,
+        "Minibatches per pass; must divide num_envs (or the number of rows or sequences that are "
+        "shuffled).",
+        everyday=True,
+        ge=1,
     )
-    critic_lr_factor: float = Field(
-        default=1.0,
-        json_schema_extra=TRACED_OPTION,
-        gt=0,
-        description="mappo, ippo: the critic's lr as a multiple of lr",
+    shuffle: Shuffle = minibatch(
+        "blocks",
+        "What is shuffled into minibatches: environments in blocks, single rows (time step and "
+        "environment), or nothing.",
     )
-    chunk_length: int | None = Field(
-        default=None, ge=1, description="rmappo, rippo: steps of learned sequences; None: all"
+    chunk_length: int | None = minibatch(
+        None,
+        "Length of the sequences that GRUs learn from; must divide rollout_length. None: whole "
+        "rollouts.",
+        algorithms=RECURRENT,
+        ge=1,
     )
-    ratio: Ratio | None = Field(
-        default=None, description="per component or joint; None: mat and factored, else joint"
+    target_kl: float = minibatch(
+        0.0,
+        "Stop the passes over a batch once the policy's KL divergence exceeds this; 0 or less: "
+        "never.",
+        traced=True,
     )
-    entropy: Components = Field(default="sum", description="over an action's components")
-    value_loss: ValueLoss = Field(default="huber", description="form of the value loss")
-    squared_factor: float = Field(default=0.5, gt=0, description="of the squared value loss")
-    huber_delta: float = Field(
-        default=10.0,
-        json_schema_extra=TRACED_OPTION,
-        gt=0,
-        description="where Huber's loss becomes linear",
+    gamma: float = advantage(0.95, "Discount factor.", everyday=True, traced=True, ge=0, le=1)
+    gae_lambda: float = advantage(0.95, "λ of GAE.", traced=True, ge=0, le=1)
+    returns: Returns = advantage("gae", "How returns and advantages are estimated.")
+    time_limit: TimeLimit = advantage(
+        "bootstrap",
+        "What an episode's time limit means: bootstrap from the value of the last state, treat it "
+        "as terminal, or treat it as terminal and drop the last step (zero_gae, as MAT does).",
     )
-    value_norm: ValueScaling = Field(
-        default="valuenorm", description="running units in which values are learned"
+    agent_end: AgentEnd | None = advantage(
+        None,
+        "When an agent's return ends: at its own termination, its team's, or the environment's "
+        "(as the reference implementations do). None: its team's if ppo.reward is shared, else "
+        "its own.",
     )
-    advantage_norm: AdvantageNorm = Field(
-        default="batch", description="over what advantages are normalised"
+    reward: RewardShare = advantage(
+        "team_mean",
+        "Reward that each agent learns from: its own, or the mean or sum over its team.",
     )
-    advantage_entries: AdvantageEntries = Field(
-        default="active",
-        description="which advantages of a minibatch count in their mean and deviation; all: also "
-        "those of agents that were not there, as in XuanCe",
+    advantage_norm: AdvantageNorm = advantage(
+        "batch", "Normalise advantages over the whole batch, over each minibatch, or not at all."
     )
-    advantage_eps: float = Field(default=1e-5, gt=0, description="added to their deviation")
-    advantage_ddof: Literal[0, 1] = Field(
-        default=0, description="1: their deviation as torch's std has it"
+    advantage_entries: AdvantageEntries = advantage(
+        "active",
+        "Advantages that count in the minibatch's mean and deviation: of active agents, or of all "
+        "agents, as in XuanCe.",
     )
-    agent_reduction: Reduction = Field(
-        default="mean", description="over agents: mean, or XuanCe's sum"
+    advantage_eps: float = advantage(
+        1e-5, "Added to the standard deviation of advantages before dividing by it.", gt=0
     )
-    time_limit: TimeLimit = Field(default="bootstrap", description="what a time limit means to GAE")
-    agent_end: AgentEnd | None = Field(
-        default=None,
-        description="when an agent's future ends: with its own end (death), its team's, or its "
-        "world's, as in the references, which do not learn values of the dead; None: its team's "
-        "where it is paid its team's reward, else its own",
+    advantage_ddof: Literal[0, 1] = advantage(
+        0, "Degrees of freedom subtracted in that standard deviation; torch's std uses 1."
     )
-    reward: RewardShare = Field(default="team_mean", description="whose reward an agent is paid")
-    target_kl: float = Field(
-        default=0.0,
-        json_schema_extra=TRACED_OPTION,
-        description="stop a batch's epochs beyond this KL; 0 or less: never",
+    normalise_obs: bool = advantage(
+        False, "Normalise observations by running statistics and clip them to ±10."
     )
-    normalise_obs: bool = Field(
-        default=False, description="observations in running units, within ±10"
+    normalise_reward: bool = advantage(
+        False,
+        "Divide rewards by the running deviation of their discounted sum and clip them to ±10.",
     )
-    normalise_reward: bool = Field(
-        default=False, description="rewards in units of their discounted sum's, within ±10"
+    clip_eps: float = loss(
+        0.2, "Clipping range ε of the probability ratio.", everyday=True, traced=True, gt=0
     )
+    ratio: Ratio | None = loss(
+        None,
+        "Clip one probability ratio per action component, or one of the joint action. None: per "
+        "component, except for continuous actions of actor-critics.",
+    )
+    entropy_coef: float = loss(
+        0.01, "Weight of the entropy bonus.", everyday=True, traced=True, ge=0
+    )
+    entropy: Components = loss("sum", "Sum or mean of the entropy over an action's components.")
+    value_coef: float = loss(1.0, "Weight of the value loss.", traced=True, ge=0)
+    value_loss: ValueLoss = loss("huber", "Form of the value loss.")
+    huber_delta: float = loss(
+        10.0, "Error at which the Huber loss becomes linear.", traced=True, gt=0
+    )
+    squared_factor: float = loss(0.5, "Factor of the squared value loss.", gt=0)
+    clip_value: bool = loss(True, "Clip the change of value predictions in the value loss.")
+    value_clip_eps: float = loss(0.2, "Clipping range ε of value predictions.", traced=True, gt=0)
+    value_norm: ValueScaling = loss(
+        "valuenorm", "Normalise value targets by running statistics: ValueNorm, PopArt or not."
+    )
+    agent_reduction: Reduction = loss(
+        "mean", "Mean or sum (as in XuanCe) of policy loss and entropy over agents."
+    )
+
+
+process = partial(
+    option,
+    group="devices and processes",
+    resumable=True,
+    learning=False,
+    unswept="it is an option of the sweep as a whole",
+    in_base=False,
+)
 
 
 class HostsConfig(Section):
     """Several processes that train one run together."""
 
-    join: bool = Field(
-        default=False, description="find the others by what Slurm, Kubernetes or a TPU pod say"
+    join: bool = process(
+        False, "Find the other processes from the environment of Slurm, Kubernetes or a TPU pod."
     )
-    coordinator: str | None = Field(
-        default=None, description="where the first process listens, address:port"
-    )
-    processes: int | None = Field(default=None, ge=1, description="how many there are")
-    process_id: int | None = Field(default=None, ge=0, description="which of them this one is")
+    coordinator: str | None = process(None, "Address and port of the first process, host:port.")
+    processes: int | None = process(None, "Number of processes.", ge=1)
+    process_id: int | None = process(None, "Index of this process.", ge=0)
 
     @property
     def several(self) -> bool:

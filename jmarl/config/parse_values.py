@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from jmarl.config.yaml_files import YamlError, load_yaml
 from jmarl.errors import ConfigError
 
 WAYS = {  # to draw a value, and how each is written
@@ -69,6 +70,6 @@ def _split(entries: Iterable[str], like: str) -> Iterable[tuple[str, str]]:
 
 def _value(name: str, text: str) -> Any:
     try:
-        return as_meant(yaml.safe_load(text))
-    except yaml.YAMLError:
+        return as_meant(load_yaml(text))
+    except (YamlError, yaml.YAMLError):
         raise ConfigError(f"{name}={text} cannot be read as a value.") from None

@@ -1,34 +1,27 @@
-"""The configuration of a sweep: which options are tried, in which runs."""
+"""The options of a sweep: which options are tried, in which runs."""
 
-from collections.abc import Mapping
+import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pydantic
-import yaml
-from pydantic import Field, FiniteFloat
+from pydantic import FiniteFloat
 
+from jmarl.config.declaration import Section, option
 from jmarl.config.formatting import shown
-from jmarl.config.option_names import SHORT, WORLD, flat, limit, traced
-from jmarl.config.options import HostsConfig, Section
-from jmarl.config.parse_values import WAYS, with_numbers
-from jmarl.config.train_config import read_preset
-from jmarl.errors import ConfigError, refused, unknown
+from jmarl.config.option_names import (
+    limit,
+    traced,
+    why_unswept,
+)
+from jmarl.config.options import HostsConfig
+from jmarl.config.parse_values import WAYS
+from jmarl.config.train_config import algorithm_of, applies, inapplicable
+from jmarl.errors import ConfigError
 
-SAVED = "sweep.yaml"  # in a sweep's directory
-OWN = ("run_dir", "resume", "seeds", "members_per_batch", "devices")  # of runs; a sweep has others
-UNSWEPT = {
-    "seed": "members have seeds anyway: say how many with seeds",
-    "run_dir": "members have directories of their own in sweep_dir",
-    "resume": "the sweep is resumed as a whole, with --resume DIR",
-    **dict.fromkeys(
-        ("seeds", "members_per_batch", "devices"), "it is an option of the sweep as a whole"
-    ),
-    **dict.fromkeys(
-        ("quiet", "tensorboard", "gif", "wandb", "compilation_cache"),
-        "it does not change what is learned",
-    ),
-}
+LEAST_CONFIRMED = 3  # fresh seeds, by default
+MOST_MEMBERS = 100_000
+search = partial(option, group="search")
 
 
 class Draw(Section):
@@ -47,56 +40,78 @@ class SweepOptions(Section):
     """What files and command lines have in common; they write base, grid and random each in their
     own way."""
 
-    preset: Path | None = Field(default=None, description="the run's preset, under base")
+    preset: Path | None = search(None, "Preset of the runs, under base.")
     base: Any
     grid: Any
     random: Any
-    samples: int = Field(
-        default=16,
+    samples: int = search(
+        16,
+        "Number of draws of random, each combined with every point of the grid; equal ones count "
+        "once.",
         ge=1,
-        description="draws of random, each combined with every point of the grid; "
-        "equal ones count once",
     )
-    seeds: int = Field(default=1, ge=1, description="runs of each setting, from base's seed on")
-    seed: int = Field(default=0, ge=0, description="of draws and of pbt")
-    halving: bool = Field(
-        default=False, description="successive halving: at each rung only the best train on"
+    seeds: int = search(1, "Number of seeds for each setting, from base's seed on.", ge=1)
+    seed: int = search(0, "Random seed of the draws and of pbt.", ge=0)
+    halving: bool = search(
+        False, "Successive halving: at each rung, only the best settings train on."
     )
-    halving_factor: int = Field(default=2, ge=2, description="halving keeps one of so many")
-    rungs: int = Field(default=3, ge=1, description="how often halving selects")
-    pbt: bool = Field(
-        default=False,
-        description="population-based training: the worst take over the best's networks, and "
-        "their hyperparameters changed a little",
+    halving_factor: int = search(2, "Halving keeps one of this many settings.", ge=2)
+    rungs: int = search(3, "Number of times that halving selects.", ge=1)
+    pbt: bool = search(
+        False,
+        "Population-based training: the worst members copy the best and perturb their "
+        "hyperparameters.",
     )
-    pbt_every: int | None = Field(
-        default=None, ge=1, description="updates between pbt's exchanges; None: with evaluations"
+    pbt_every: int | None = search(
+        None, "Updates between pbt's exchanges. None: one with each evaluation.", ge=1
     )
-    pbt_fraction: float = Field(
-        default=0.25, gt=0, le=0.5, description="part of members that pbt replaces"
+    pbt_fraction: float = search(0.25, "Fraction of members that pbt replaces.", gt=0, le=0.5)
+    pbt_factor: float = search(
+        1.25, "Factor by which pbt multiplies or divides hyperparameters.", gt=1, le=10
     )
-    pbt_factor: float = Field(
-        default=1.25, gt=1, le=10, description="by which pbt multiplies or divides"
+    confirm_seeds: int | None = search(
+        None,
+        "Number of fresh seeds that score the best setting once more at the end. None: as many as "
+        "seeds, at least 3, after halving and random draws, else 0.",
+        ge=0,
     )
-    members_per_batch: int | None = Field(
-        default=None, ge=1, description="members that train at once; None: all that share a program"
+    members_per_batch: int | None = search(
+        None, "Members that train at once. None: as many as is fast.", ge=1
     )
-    devices: int | None = Field(
-        default=None, ge=1, description="devices that share the members; None: all there are"
+    devices: int | None = search(
+        None, "Number of devices that share the members. None: all.", resumable=True, ge=1
     )
-    sweep_dir: Path | None = Field(default=None, description="where results go; None: under runs/")
-    resume: Path | None = Field(default=None, description="continue the sweep in this directory")
-    plots: bool = Field(default=True, description="draw pictures of the results")
-    quiet: bool = Field(default=False, description="show nothing but the outcome")
-    hosts: HostsConfig = Field(default=HostsConfig(), description="processes that train together")
+    sweep_dir: Path | None = search(None, "Directory for results. None: a new one under runs/.")
+    resume: Path | None = search(None, "Continue the sweep in this directory.")
+    plots: bool = search(True, "Draw plots of the results.", resumable=True)
+    quiet: bool = search(False, "Print the result only.", resumable=True)
+    hosts: HostsConfig = HostsConfig()
+
+
+class Resolved(Section):
+    """The options of all settings by full name."""
+
+    shared: dict[str, Any] = search(..., "Options that all settings share.")
+    settings: tuple[dict[str, Any], ...] = search(..., "Further options of each setting.")
 
 
 class SweepConfig(SweepOptions):
     """A sweep, checked: options by their full names, the preset taken into `base`."""
 
-    base: dict[str, Any] = Field(default={}, description="options of all runs")
-    grid: dict[str, tuple[Any, ...]] = Field(default={}, description="option: all its values")
-    random: dict[str, Draw] = Field(default={}, description="option: how it is drawn")
+    base: dict[str, Any] = search({}, "Options of all runs.")
+    grid: dict[str, tuple[Any, ...]] = search({}, "Options with all values to try.")
+    random: dict[str, Draw] = search({}, "Options with the way to draw them.")
+    resolved: Resolved | None = search(
+        None, "Of a sweep that is resumed: its settings as they began, whatever defaults are now."
+    )
+
+    @property
+    def confirmations(self) -> int:
+        """Fresh seeds for the best setting."""
+        if self.confirm_seeds is not None:
+            return self.confirm_seeds
+        searched = self.halving or (bool(self.random) and not self.pbt)
+        return max(LEAST_CONFIRMED, self.seeds) if searched else 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,14 +120,16 @@ class SweepConfig(SweepOptions):
     def check(self) -> None:
         """Refuse combinations that no single field can see."""
         for name in self.names:
-            if name in UNSWEPT:
-                raise ConfigError(f"{name} cannot be swept: {UNSWEPT[name]}.")
+            if why := why_unswept(name):
+                raise ConfigError(f"{name} cannot be swept: {why}.")
             if name in self.grid and name in self.random:
                 raise ConfigError(f"{name} is in grid and in random; it can be in one of them.")
+        self._check_applicable()
         for name, values in self.grid.items():
             _check_values(f"grid.{name}", values)
         for name, draw in self.random.items():
             _check_draw(name, draw)
+        self._check_size()
         if not self.names and self.seeds == 1:
             raise ConfigError(
                 "there is nothing to sweep: name options under grid or random, or give more seeds."
@@ -121,6 +138,38 @@ class SweepConfig(SweepOptions):
             raise ConfigError("halving and pbt exclude each other; choose one.")
         if self.pbt:
             self._check_pbt()
+        if self.pbt and self.confirm_seeds:
+            raise ConfigError(
+                f"confirm_seeds={self.confirm_seeds} cannot go with pbt, whose best member is a "
+                "schedule of hyperparameters, not a setting that can be trained once more."
+            )
+
+    def _check_size(self) -> None:
+        """Refuse what would take memory and hours before the first member trains."""
+        points = math.prod(map(len, self.grid.values()))
+        draws = self.samples if self.random else 1
+        total = points * draws * self.seeds
+        if total > MOST_MEMBERS or self.confirmations > MOST_MEMBERS:
+            raise ConfigError(
+                f"the sweep has {total:,} members ({points:,} in the grid × {draws:,} drawn × "
+                f"{self.seeds:,} seeds) and {self.confirmations:,} to confirm the best; at most "
+                f"{MOST_MEMBERS:,} are possible."
+            )
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """Those of the members."""
+        drawn = self.random["algorithm"].choice if "algorithm" in self.random else None
+        alone = (algorithm_of(self.base),)
+        return tuple(map(str, self.grid.get("algorithm") or drawn or alone))
+
+    def _check_applicable(self) -> None:
+        """Refuse options that no algorithm of the sweep uses. Where it has several, members are
+        without the options that theirs does not use."""
+        names = (*self.base, *self.names)
+        unused = [n for n in names if not any(applies(n, each) for each in self.algorithms)]
+        if unused:
+            raise inapplicable(unused, *self.algorithms)
 
     def _check_pbt(self) -> None:
         if not self.names:
@@ -163,96 +212,3 @@ def _check_draw(name: str, draw: Draw) -> None:
         raise ConfigError(f"{where} reaches down to {low:g}, but {name} is at least {least:g}.")
     if most is not None and high > most:
         raise ConfigError(f"{where} reaches up to {high:g}, but {name} is at most {most:g}.")
-
-
-def read_sweep(path: Path) -> dict[str, Any]:
-    """A sweep's file; the preset it names is beside it."""
-    values = read_preset(path)
-    if isinstance(preset := values.get("preset"), str):
-        values["preset"] = str(path.parent / preset)
-    return values
-
-
-def outline(values: Mapping[str, Any]) -> SweepConfig:
-    """The sweep that values describe, not yet checked as a whole."""
-    known = with_numbers(values)
-    try:
-        options = {
-            "base": _with_preset(known.get("preset"), flat(known.get("base") or {}, "base")),
-            "grid": {
-                name: _listed(name, tried)
-                for name, tried in flat(known.get("grid") or {}, "grid").items()
-            },
-            "random": {
-                name: _drawn(name, draw)
-                for name, draw in flat(known.get("random") or {}, "random").items()
-            },
-        }
-        return SweepConfig(**{**known, "preset": None, **options})
-    except pydantic.ValidationError as error:
-        raise _explained(error.errors()[0]) from None
-    except TypeError as error:
-        raise ConfigError(f"the sweep's keys must be names: {error}.") from None
-
-
-def build(values: Mapping[str, Any]) -> SweepConfig:
-    """A checked sweep; the first fault is named in one sentence."""
-    sweep = outline(values)
-    sweep.check()
-    return sweep
-
-
-def _with_preset(preset: Any, base: dict[str, Any]) -> dict[str, Any]:
-    for name in OWN:
-        if name in base:
-            raise ConfigError(f"base cannot have {name}: {UNSWEPT[name]}.")
-    if preset is None:
-        return base
-    if not isinstance(preset, str | Path):
-        raise ConfigError(f"preset={preset!r} is not a path.")
-    below = flat(read_preset(Path(preset)), f"preset {str(preset)!r}")
-    return {name: value for name, value in below.items() if name not in OWN} | base
-
-
-def _listed(name: str, tried: Any) -> tuple[Any, ...]:
-    if not isinstance(tried, list | tuple):
-        raise ConfigError(f"grid.{name}={tried!r} is not a list of values.")
-    return tuple(_hashable(value) for value in tried)
-
-
-def _drawn(name: str, draw: Any) -> Any:
-    ways = ", ".join(f"{{{way}: {like}}}" for way, like in WAYS.items())
-    given = draw.model_dump(exclude_none=True) if isinstance(draw, Draw) else draw
-    if not isinstance(given, Mapping) or len(given) != 1:
-        raise ConfigError(f"random.{name}={given!r} must say how it is drawn: one of {ways}.")
-    (way, values), *_ = given.items()
-    if way not in WAYS:
-        raise unknown(f"way to draw {name}", str(way), WAYS)
-    listed = isinstance(values, list | tuple)
-    if not listed or (way != "choice" and len(values) != 2):
-        raise ConfigError(f"random.{name}.{way}={values!r} is not like {WAYS[way]}.")
-    return {way: tuple(_hashable(value) for value in values)}
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _explained(fault: Any) -> ConfigError:
-    path = [str(part) for part in fault["loc"]]
-    if fault["type"] != "extra_forbidden":
-        return refused(fault)
-    name = path[0].partition(".")[0]
-    if name in SHORT or name in ("net", "ppo", WORLD):
-        return ConfigError(f"{path[0]!r} is an option of runs, not of the sweep: it goes to base.")
-    return unknown("option", path[0], SweepConfig.model_fields)
-
-
-def to_yaml(sweep: SweepConfig) -> str:
-    """The resolved sweep, for its directory; `build(yaml.safe_load(…))` gives it back."""
-    values = sweep.model_dump(mode="json", exclude={"resume", "hosts"})
-    draws = values["random"]
-    values["random"] = {
-        name: {draw.way: draws[name][draw.way]} for name, draw in sweep.random.items()
-    }
-    return yaml.safe_dump(values, sort_keys=False)

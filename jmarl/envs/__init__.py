@@ -1,4 +1,4 @@
-"""Worlds. Build one with `make("mpe/simple_spread", …)`."""
+"""Environments. `make("mpe/simple_spread")` builds one."""
 
 from jmarl.envs.base import Env, EnvSpec, Team, make
 

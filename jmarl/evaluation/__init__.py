@@ -1,1 +1,1 @@
-"""Trained policies: loaded, played in other worlds."""
+"""Trained policies: loading, acting, playing in mpe2, importing from torch."""

@@ -1,4 +1,4 @@
-"""A policy in Farama's mpe2 itself: the numpy original, one world after the other."""
+"""Plays a policy in Farama's mpe2, the numpy original."""
 
 import importlib
 import importlib.util
@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jmarl.envs.by_agent import joint_obs, own_action
+from jmarl.envs.mpe import SCENARIOS, names_of_mpe2
 from jmarl.envs.spaces import Box, MultiDiscrete
 from jmarl.errors import ConfigError
 from jmarl.evaluation.trained_policy import TrainedPolicy
@@ -24,14 +26,16 @@ VERSIONS = {
     "simple_tag": "simple_tag_v3",
     "simple_crypto": "simple_crypto_v3",
     "simple_world_comm": "simple_world_comm_v3",
+    "simple_formation": "simple_formation_v1",
+    "simple_line": "simple_line_v1",
+    "collect_treasure": "collect_treasure_v1",
 }
-# jmarl's option → mpe2's, where the names differ
-NAMES = {"num_agents": "N", "episode_length": "max_cycles"}
 ONLY_NATIVE = ("agent_ids", "dialect", "num_landmarks", "actions")
+STAGE = "curriculum_stage"  # an option of jmarl's; mpe2 is told after it has been made
 
 
 def make_worlds(env: str, options: Mapping[str, Any], continuous: bool, count: int) -> list[Any]:
-    """mpe2's parallel environments for jmarl's name and options."""
+    """The mpe2 environments that correspond to jmarl's name and options."""
     family, _, scenario = env.partition("/")
     if family != "mpe" or scenario not in VERSIONS:
         raise ConfigError(
@@ -42,52 +46,49 @@ def make_worlds(env: str, options: Mapping[str, Any], continuous: bool, count: i
             "world='mpe2' needs the 'mpe2' extra, which is not installed: "
             'pip install "jmarl[mpe2]".'
         )
-    if strange := [name for name in options if name in ONLY_NATIVE]:
-        raise ConfigError(f"world='mpe2' has no option {strange[0]!r}.")
-    names = {**NAMES, "num_good": "N"} if scenario == "simple_adversary" else NAMES
+    if unsupported := [name for name in options if name in ONLY_NATIVE]:
+        raise ConfigError(f"world='mpe2' has no option {unsupported[0]!r}.")
+    names = {ours: theirs for theirs, ours in names_of_mpe2(SCENARIOS[scenario]).items()}
     module = importlib.import_module(f"mpe2.{VERSIONS[scenario]}")
-    logging.getLogger("pettingzoo.utils.env_logger").setLevel(logging.ERROR)  # it warns per clip
-    chosen = {names.get(name, name): value for name, value in options.items()}
-    return [module.parallel_env(continuous_actions=continuous, **chosen) for _ in range(count)]
+    # PettingZoo warns about every clipped action.
+    logging.getLogger("pettingzoo.utils.env_logger").setLevel(logging.ERROR)
+    chosen = {names.get(name, name): value for name, value in options.items() if name != STAGE}
+    worlds = [module.parallel_env(continuous_actions=continuous, **chosen) for _ in range(count)]
+    for world in worlds if STAGE in options else ():
+        world.unwrapped.set_curriculum_stage(options[STAGE])
+        if world.unwrapped.curriculum_stage != options[STAGE]:  # mpe2 1.1.1 keeps stage 0
+            raise ConfigError(
+                f"world='mpe2' ignores {STAGE}={options[STAGE]} and plays stage "
+                f"{world.unwrapped.curriculum_stage}: choose world='native'."
+            )
+    return worlds
 
 
 def play_in_mpe2(
     policy: TrainedPolicy, key: jax.Array, episodes: int, deterministic: bool, seed: int = 0
 ) -> Episodes:
-    """`episodes` worlds in step: the policy sees them as one batch."""
+    """Play one episode in each of `episodes` worlds, which the policy sees as one batch."""
     spec, config = policy.spec, policy.config
     if isinstance(spec.action_space, MultiDiscrete):
-        raise ConfigError("world='mpe2' has no actions='multidiscrete'; it has the other two.")
+        raise ConfigError(
+            "world='mpe2' has no actions='multidiscrete'; it has 'discrete' and 'continuous'."
+        )
     continuous = isinstance(spec.action_space, Box)
     worlds = make_worlds(config.env, config.env_options, continuous, episodes)
-    views = [world.reset(seed=seed + i)[0] for i, world in enumerate(worlds)]
+    observations = [world.reset(seed=seed + i)[0] for i, world in enumerate(worlds)]
     if tuple(worlds[0].possible_agents) != spec.agents:
         raise ConfigError(f"mpe2's agents are {worlds[0].possible_agents}, not {spec.agents}.")
     total, length = np.zeros((episodes, spec.num_agents)), np.zeros(episodes)
-    memory, fresh = policy.memory(episodes), np.ones(episodes)
-    while any(world.agents for world in worlds):
+    memory, episode_start = policy.memory(episodes), np.ones(episodes)
+    while playing := [e for e, world in enumerate(worlds) if world.agents]:
         key, act_key = jax.random.split(key)
-        obs = np.stack([_padded(policy, view) for view in views])
+        obs = np.stack([joint_obs(spec, of_world) for of_world in observations])
         action, memory = policy.act(
-            obs, memory, key=act_key, fresh=fresh, deterministic=deterministic
+            obs, memory, key=act_key, episode_start=episode_start, deterministic=deterministic
         )
-        fresh, chosen = np.zeros(episodes), np.asarray(action)
-        for e, world in enumerate(worlds):
-            mine = {a: _own(policy, i, chosen[e, i]) for i, a in enumerate(spec.agents)}
-            views[e], rewards, _, _, _ = world.step(mine)
+        episode_start, chosen = np.zeros(episodes), np.array(action)
+        for e in playing:
+            observations[e], rewards, _, _, _ = worlds[e].step(own_action(spec, chosen[e]))
             total[e] += [rewards[agent] for agent in spec.agents]
             length[e] += 1
-    return Episodes(total, length, None)  # pyright: ignore[reportArgumentType] (numpy will do)
-
-
-def _padded(policy: TrainedPolicy, view: Mapping[str, np.ndarray]) -> np.ndarray:
-    """[N, O]: agents' observations, zeros to the widest."""
-    wide = policy.spec.obs_size
-    return np.stack([np.pad(view[a], (0, wide - view[a].size)) for a in policy.spec.agents])
-
-
-def _own(policy: TrainedPolicy, i: int, action: np.ndarray) -> Any:
-    space = policy.spec.action_spaces[i]
-    if isinstance(space, Box):
-        return action[: space.size].astype(np.float32)
-    return int(action)
+    return Episodes(total, length, None)  # pyright: ignore[reportArgumentType] (numpy arrays)

@@ -1,32 +1,39 @@
-"""How many members train side by side in one program: as many as is fast, and as fit."""
+"""Chooses how many members one vmapped program trains: as many as are fast and fit into memory."""
 
 import math
-import os
-from pathlib import Path
 
 import jax
 
 from jmarl.execution.cpu_devices import cores
+from jmarl.machine import available_memory
 
-# On a CPU batches train a few at once, which fills its cores better than members side by side do.
-# Only where members have few worlds it pays to have some of them share each operation
-# (`python -m benchmarks.population`).
+# On a CPU several batches train concurrently, which uses its cores better than vmapping members
+# does. Vmapping helps only if members have few worlds (`python -m benchmarks.population`).
 CPU_WORLDS = 16
 CORE_ROWS, CPU_ROWS = 768, 12288
-PART_OF_FREE = 0.8  # of the memory that is free may be used
+PART_OF_FREE = 0.8  # share of the free memory that a batch may use
 
 
-def side_by_side(members: int, num_envs: int) -> int:
-    """All on an accelerator. On a CPU few, in batches of equal size, and one for every core."""
+def members_per_batch(members: int, num_envs: int) -> int:
+    """All members on an accelerator. On a CPU few, in batches of equal size, at least one batch per
+    core."""
     if jax.default_backend() != "cpu":
         return members
-    return largest_divisor(members, max(1, min(CPU_WORLDS // num_envs, members // cores())))
+    return members_at_once(members, num_envs, members // cores())
+
+
+def members_at_once(members: int, num_envs: int, most: int | None = None) -> int:
+    """How many of a device's members train side by side; the others train after them."""
+    if jax.default_backend() != "cpu":
+        return members
+    limit = min(CPU_WORLDS // num_envs, members if most is None else most)
+    return largest_divisor(members, max(1, limit))
 
 
 def rows_at_once(devices: int) -> int | None:
-    """Agents' views that are learned from at a time. Devices that are a CPU's cores look at what
-    their inner caches hold; a CPU as one device at more, for its cores share every operation and
-    have to meet after each. On an accelerator all at once."""
+    """Rows (observations of single agents) per microbatch; None: no limit, on accelerators. If a
+    CPU's cores are devices, as many as fit into a core's caches. If a CPU is one device, more,
+    because its cores synchronise after every operation."""
     if jax.default_backend() != "cpu":
         return None
     return CORE_ROWS if devices > 1 else CPU_ROWS
@@ -37,35 +44,15 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def fitting(members: int, per_batch: int, batch_bytes: int, limit: int) -> int:
-    """Members per batch when `per_batch` of them need `batch_bytes`: as many as fit."""
+    """Members per batch that fit into `limit` bytes, if `per_batch` of them need `batch_bytes`."""
     if batch_bytes <= limit:
         return per_batch
     return largest_divisor(members, max(1, math.floor(per_batch * limit / batch_bytes)))
 
 
 def free_bytes() -> int:
-    """Of the device's memory, the part that a batch may take."""
-    told = jax.local_devices()[0].memory_stats()
-    if told and "bytes_limit" in told:
-        return int((told["bytes_limit"] - told.get("bytes_in_use", 0)) * PART_OF_FREE)
-    return int(min(_machine_bytes(), _container_bytes()) * PART_OF_FREE)
-
-
-def _machine_bytes() -> float:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        told = next(line for line in lines if line.startswith("MemAvailable"))
-        return int(told.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-        return pages * size / 2
-
-
-def _container_bytes() -> float:
-    """What a control group leaves; infinite where there is none."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = (group / "memory.max").read_text(encoding="utf-8").strip()
-        return int(limit) - int((group / "memory.current").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return math.inf
+    """The memory of a device that a batch may use."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return int((stats["bytes_limit"] - stats.get("bytes_in_use", 0)) * PART_OF_FREE)
+    return int(available_memory() * PART_OF_FREE)

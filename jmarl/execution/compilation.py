@@ -10,30 +10,33 @@ from jax.sharding import Mesh
 
 from jmarl.execution.compiler import compile_and_trim, fast_options, quick_options
 from jmarl.execution.in_flight import Bounded
-from jmarl.execution.sharding import MEMBER, Places, places, shared_out, spread
+from jmarl.execution.members import Policies
+from jmarl.execution.sharding import MEMBER_AXIS, ProgramShardings, places, shard_step, spread
 from jmarl.learning.episodes import Episodes, play_episodes
-from jmarl.learning.ppo_loss import Hyper
-from jmarl.learning.running_statistics import Normalisers
+from jmarl.learning.ppo_loss import HyperParams
 from jmarl.learning.trainer import Trainer
-from jmarl.learning.vmapped import Population
-from jmarl.types import Metrics, State
+from jmarl.learning.vmapped import VmappedTrainer
+from jmarl.types import Metrics, TrainState
 
 
 class Programs(NamedTuple):
-    """Of one run; or of a batch of members, where everything has a leading axis for them."""
+    """The programs of one run, or of a batch of members, where every array has a leading axis."""
 
-    init: Callable[[jax.Array], State]
-    step: Callable[[State, Hyper], tuple[State, Metrics]]  # donates the state's buffers
-    score: Callable[..., Episodes]  # (params, normalisers, key, deterministic)
+    init: Callable[[jax.Array], TrainState]
+    step: Callable[
+        [TrainState, HyperParams], tuple[TrainState, Metrics]
+    ]  # donates the state's buffers
+    score: Callable[..., Episodes]  # (policies, key, deterministic)
     step_bytes: int  # of memory that a step needs on one device, its state included
-    places: Places | None  # where its arguments lie, if not on a single device
+    places: ProgramShardings | None  # where its arguments lie, if not on a single device
 
 
 def compile_programs(
-    trainer: Trainer, hyper: Hyper, episodes: int, members: int = 1, mesh: Mesh | None = None
+    trainer: Trainer, hyper: HyperParams, episodes: int, members: int = 1, mesh: Mesh | None = None
 ) -> Programs:
-    """`trainer.init`, `trainer.step` and the scoring of parameters. Scoring is compiled while the
-    first updates run already; its first call waits for it. One member is not vmapped."""
+    """Compiles `trainer.init`, `trainer.step` and the scoring of policies. Scoring compiles in the
+    background while the first updates run; its first call waits for it. One member is not
+    vmapped."""
     at = None if mesh is None else places(trainer, hyper, mesh, batched=members > 1)
     key = jax.eval_shape(lambda: _keys(members))
     flag = jax.ShapeDtypeStruct((), bool)
@@ -44,7 +47,7 @@ def compile_programs(
     compiled_init = pool.submit(traced_init.lower().compile)
     compiled_step = compile_step(trainer, members, at, state, jax.tree.map(_like, hyper))
     jitted_score = jax.jit(_score(trainer, episodes, members, mesh), **_placed(at, "score"))
-    lowered_score = jitted_score.lower(state.params, state.normalisers, key, flag)
+    lowered_score = jitted_score.lower(state.policies, key, flag)
     compiled_score = pool.submit(compile_and_trim, lowered_score.compile, fast)
     pool.shutdown(wait=False)
     return Programs(
@@ -56,22 +59,26 @@ def compile_programs(
     )
 
 
-def jitted_init(trainer: Trainer, members: int, at: Places | None) -> Any:
-    init = trainer.init if members == 1 else Population(trainer).init
+def jitted_init(trainer: Trainer, members: int, at: ProgramShardings | None) -> Any:
+    init = trainer.init if members == 1 else VmappedTrainer(trainer).init
     return jax.jit(init, compiler_options=quick_options(), **_placed(at, "init"))
 
 
-def jitted_step(trainer: Trainer, members: int, at: Places | None) -> Any:
-    """It donates the state's buffers."""
-    step = trainer.step if members == 1 else Population(trainer).step
-    shared = step if at is None else shared_out(step, at)
+def jitted_step(trainer: Trainer, members: int, at: ProgramShardings | None) -> Any:
+    """Donates the state's buffers."""
+    step = (trainer if members == 1 else VmappedTrainer(trainer)).step_alike
+    shared = step if at is None else shard_step(step, at)
     return jax.jit(shared, donate_argnums=0, **_placed(at, "step"))
 
 
 def compile_step(
-    trainer: Trainer, members: int, at: Places | None, state: State, hyper: Hyper
+    trainer: Trainer,
+    members: int,
+    at: ProgramShardings | None,
+    state: TrainState,
+    hyper: HyperParams,
 ) -> Any:
-    """The step for arguments of these shapes. `Bounded` calls it safely."""
+    """The step for arguments of these shapes. Call it through `Bounded`."""
     lowered = jitted_step(trainer, members, at).lower(state, hyper)
     return compile_and_trim(lowered.compile, fast_options())
 
@@ -79,34 +86,29 @@ def compile_step(
 def _score(trainer: Trainer, episodes: int, members: int, mesh: Mesh | None) -> Callable:
     share_out = (lambda worlds: worlds) if mesh is None else spread(trainer.env, mesh)
 
-    def score(
-        params: tuple[Any, ...], norms: Normalisers, key: jax.Array, deterministic: jax.Array
-    ) -> Episodes:
-        env, groups = trainer.env, trainer.groups
-        return play_episodes(env, groups, params, key, episodes, deterministic, norms, share_out)
+    def score(policies: Policies, key: jax.Array, deterministic: jax.Array) -> Episodes:
+        env, players = trainer.env, trainer.players
+        return play_episodes(env, players, policies, key, episodes, deterministic, share_out)
 
     if members == 1:
         return score
-    axis = None if mesh is None else MEMBER
-    return jax.vmap(score, in_axes=(0, 0, 0, None), spmd_axis_name=axis)
+    axis = None if mesh is None else MEMBER_AXIS
+    return jax.vmap(score, in_axes=(0, 0, None), spmd_axis_name=axis)
 
 
-def _placed(at: Places | None, program: str) -> dict[str, Any]:
+def _placed(at: ProgramShardings | None, program: str) -> dict[str, Any]:
     if at is None:
         return {}
     ins, outs = {
         "init": (at.own, at.state),
         "step": ((at.state, at.hyper), (at.state, at.everywhere)),
-        "score": (
-            (at.state.params, at.state.normalisers, at.own, at.everywhere),
-            at.everywhere,
-        ),
+        "score": ((at.state.policies, at.own, at.everywhere), at.everywhere),
     }[program]
     return {"in_shardings": ins, "out_shardings": outs}
 
 
 def _like(number: Any) -> Any:
-    """Its shape; of plain numbers themselves, so that their types stay weak."""
+    """An array's shape; a plain number itself, so that its type stays weak."""
     return jax.ShapeDtypeStruct(number.shape, number.dtype) if jnp.ndim(number) else number
 
 
@@ -116,8 +118,8 @@ def _keys(members: int) -> jax.Array:
 
 
 def _bytes(program: Any) -> int:
-    """What XLA says; backends that say nothing count as needing nothing."""
-    told = program.memory_analysis()
-    if told is None:
+    """Memory as XLA reports it; 0 for backends that do not."""
+    known = program.memory_analysis()
+    if known is None:
         return 0
-    return told.argument_size_in_bytes + told.output_size_in_bytes + told.temp_size_in_bytes
+    return known.argument_size_in_bytes + known.output_size_in_bytes + known.temp_size_in_bytes

@@ -1,8 +1,8 @@
-"""Options of XLA: those of single programs, and flags of the whole process.
+"""XLA options of single programs, and XLA flags of the whole process.
 
-jaxlib gains and loses options from version to version. An unknown one is an error at best; in
-`XLA_FLAGS` it aborts the process. So every option is tried once before it is used, and left out
-where this jaxlib does not know it. What the user has set in `XLA_FLAGS` stays as it is.
+Options come and go with versions of jaxlib. An unknown compile option is an error; an unknown flag
+in `XLA_FLAGS` aborts the process. Therefore every option is tried once before it is used, and left
+out if this jaxlib does not know it. Options that the user has set in `XLA_FLAGS` are not changed.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ Option = str | bool
 
 
 def fast_options() -> dict[str, Option]:
-    """For programs that run for long. On a CPU, XLA uses half of AVX-512's register width unless
-    told otherwise: the full width trains 1.03 to 1.08 times as fast (Zen 5); other CPUs ignore
-    it."""
+    """Options for programs that run for a long time. By default XLA's CPU backend uses half of the
+    AVX-512 register width; with the full width training is 1.03 to 1.08 times as fast (Zen 5). CPUs
+    without AVX-512 ignore the option."""
     return usable({"xla_cpu_prefer_vector_width": "512"} if _on_cpu() else {})
 
 
 def quick_options() -> dict[str, Option]:
-    """For programs that run once, for milliseconds: optimising them would take seconds. The older
-    code generator, where there still is one, needs much less memory."""
+    """Options for programs that run once, for milliseconds: optimising them would take seconds. The
+    older code generator, if this jaxlib still has it, needs much less memory."""
     older: dict[str, Option] = {"xla_cpu_use_fusion_emitters": False} if _on_cpu() else {}
     return usable({"xla_backend_optimization_level": "0"} | older)
 
 
 def usable(options: Mapping[str, Option]) -> dict[str, Option]:
-    """Without those that the user has set, or that this jaxlib does not know."""
-    own = {name: value for name, value in options.items() if not set_by_user(name)}
-    return {name: value for name, value in own.items() if _known(name, value)}
+    """Drop options that the user has set or that this jaxlib does not know."""
+    ours = {name: value for name, value in options.items() if not set_by_user(name)}
+    return {name: value for name, value in ours.items() if _known(name, value)}
 
 
 @functools.cache
@@ -53,14 +53,14 @@ def _known(name: str, value: Option) -> bool:
 
 
 def set_by_user(name: str) -> bool:
-    """Whether `XLA_FLAGS` names this option."""
+    """Whether `XLA_FLAGS` contains this option."""
     flags = os.environ.get("XLA_FLAGS", "").split()
     return name in (flag.lstrip("-").partition("=")[0] for flag in flags)
 
 
 def known_flags(flags: Mapping[str, Option]) -> dict[str, Option]:
-    """Those that this jaxlib takes in `XLA_FLAGS`. Tried in other processes, because an unknown
-    flag aborts: all at once (0.1 s), and one by one only if that fails."""
+    """The flags that this jaxlib accepts in `XLA_FLAGS`. Tried in other processes, because an
+    unknown flag aborts the process: all in one (0.1 s), and one by one only if that fails."""
     if not flags or _accepted(tuple(flags.items())):
         return dict(flags)
     return {name: value for name, value in flags.items() if _accepted(((name, value),))}
@@ -79,17 +79,17 @@ def _accepted(flags: tuple[tuple[str, Option], ...]) -> bool:
 
 
 def written(flags: Mapping[str, Option]) -> str:
-    """As `XLA_FLAGS` has them."""
+    """The flags in the syntax of `XLA_FLAGS`."""
     return " ".join(f"--{name}={str(value).lower()}" for name, value in flags.items())
 
 
 @contextlib.contextmanager
 def flags_set(flags: Mapping[str, Option]) -> Iterator[None]:
-    """`XLA_FLAGS` with these besides the user's own, which win. XLA reads them once, when jax makes
-    its devices."""
-    own = {name: value for name, value in flags.items() if not set_by_user(name)}
+    """Add flags to `XLA_FLAGS` within a context; flags that the user has set take precedence. XLA
+    reads them once, when jax creates its devices."""
+    ours = {name: value for name, value in flags.items() if not set_by_user(name)}
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = " ".join(filter(None, [before, written(known_flags(own))]))
+    os.environ["XLA_FLAGS"] = " ".join(filter(None, [before, written(known_flags(ours))]))
     try:
         yield
     finally:
@@ -100,7 +100,7 @@ def flags_set(flags: Mapping[str, Option]) -> Iterator[None]:
 
 
 def only_cpu() -> bool:
-    """Whether jax can find nothing but a CPU here, as far as can be told before it looks."""
+    """Whether jax will find only a CPU, judged before it initialises its backends."""
     if platforms := os.environ.get("JAX_PLATFORMS"):
         return platforms.strip().lower() == "cpu"
     plugins = importlib.metadata.entry_points(group="jax_plugins")
@@ -108,8 +108,8 @@ def only_cpu() -> bool:
 
 
 def compile_and_trim(compile: Callable[..., Any], *given: Any) -> Any:
-    """Compile, then return the hundreds of megabytes that it took to the system: glibc would keep
-    them."""
+    """Compile, then return the freed memory to the system: hundreds of megabytes, which glibc would
+    otherwise keep."""
     compiled = compile(*given)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:

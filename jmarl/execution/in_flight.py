@@ -1,12 +1,12 @@
-"""How far the host may run ahead of the devices.
+"""Limits how far the host runs ahead of the devices.
 
-A call of a compiled program returns at once, and the program waits in a queue. On a CPU with
-several devices, a long queue deadlocks. XLA launches programs and runs them on one pool of threads,
-as many as there are cores, and admits 32 programs per device. The thread that launches the 33rd
-program of a device waits for a place. The other threads wait in an all-reduce for a device that has
-no thread left to run on. After a minute XLA aborts the process ("Termination timeout for all
-reduce"; seen with jaxlib 0.10.2 and 0.11.2). So the host waits for the oldest update when several
-are queued. A queue of eight is long enough to hide what the host does between updates.
+A call of a compiled program returns immediately, and the program waits in a queue. On a CPU with
+several devices, a long queue deadlocks. XLA launches and runs programs on one pool of threads, one
+per core, and admits 32 programs per device. The thread that launches the 33rd program of a device
+waits for a slot. The other threads wait in an all-reduce for a device that has no thread left to
+run on. After a minute XLA aborts the process ("Termination timeout for all reduce"; seen with
+jaxlib 0.10.2 and 0.11.2). Therefore the host waits for the oldest update when several are queued. A
+queue of eight is long enough to hide the host's work between updates.
 """
 
 import threading
@@ -20,7 +20,7 @@ LIMIT = 8  # updates
 
 
 class Bounded:
-    """A train step that returns when at most `LIMIT` updates of the calling thread are queued."""
+    """A train step that blocks while more than `LIMIT` updates of the calling thread are queued."""
 
     def __init__(self, step: Callable[..., tuple[Any, Any]]) -> None:
         self.step = step

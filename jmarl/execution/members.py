@@ -1,51 +1,52 @@
-"""What is known of the members of a crew: who they are, what they have learned."""
+"""The members of a population: their seeds and hyperparameters, and their best policies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jmarl.learning.ppo_loss import Hyper
-from jmarl.types import State
+from jmarl.learning.ppo_loss import HyperParams
+from jmarl.types import PolicyState, TrainState
 
-NO_SCORE = -1e30  # of what was not evaluated
+NO_SCORE = -1e30  # of members that were not evaluated
+Policies = tuple[PolicyState, ...]  # one per player
 
 
 class Members(NamedTuple):
-    """Who trains: a seed and hyperparameters each."""
+    """Seeds and hyperparameters, one of each per member."""
 
     seeds: tuple[int, ...]
-    hyper: Hyper  # leaves [M], of numpy
+    hyper: HyperParams  # leaves [M], of numpy
 
     @classmethod
-    def alike(cls, seeds: Sequence[int], hyper: Hyper) -> "Members":
+    def alike(cls, seeds: Sequence[int], hyper: HyperParams) -> "Members":
         return cls(tuple(seeds), jax.tree.map(lambda x: np.full(len(seeds), x), hyper))
 
 
-class Parameters(NamedTuple):
-    """What a policy is played with."""
+class WarmStart(NamedTuple):
+    """What members begin with in place of random parameters and empty statistics."""
 
-    params: Any
-    norms: Any
+    arrays: Mapping[str, np.ndarray]  # by name, as `jmarl.execution.named_leaves` has them
+    about: dict[str, Any]  # where they are from
 
 
 class Snapshot(NamedTuple):
-    """All that a crew would go on from."""
+    """Everything that a population resumes from."""
 
-    states: State  # [A, …] of those in training; of a run alone without that axis
-    best: Parameters  # [M, …] of all members
-    hyper: Hyper  # [M]
+    states: TrainState  # [A, …] of the members in training; without that axis for a single run
+    best: Policies  # [M, …] of all members
+    hyper: HyperParams  # [M]
 
 
 @dataclass
 class Best:
-    """What evaluated best so far, of every member; those no longer in training keep theirs."""
+    """Every member's best policies so far, also of those no longer in training."""
 
     score: np.ndarray  # [M]
     update: np.ndarray  # [M]
-    parameters: Parameters  # leaves [M, …]
+    parameters: Policies  # leaves [M, …]
 
-    def of(self, member: int) -> Parameters:
+    def of(self, member: int) -> Policies:
         return jax.tree.map(lambda x: x[member], self.parameters)

@@ -1,5 +1,5 @@
-"""Several processes, one run: what they must agree on. Only the first of them reads and writes; on
-a process alone all of this is nothing."""
+"""Coordinates the processes of one run. Only the main process reads and writes files. With a single
+process these functions do nothing."""
 
 import contextlib
 import io
@@ -21,18 +21,20 @@ from jmarl.config.options import HostsConfig
 from jmarl.errors import ConfigError
 from jmarl.execution.named_leaves import is_key, plain
 
-SILENCE = 30  # seconds after which a process that is not heard of counts as lost
+SILENCE = 30  # seconds without a heartbeat after which a process counts as lost
 
 
-# Prints what a person can act on and raises SystemExit; a command's own.
+# A context of the command that prints errors of the user as one sentence and raises SystemExit.
 ExitOnError = Callable[[Console], contextlib.AbstractContextManager[None]]
 
 
 @contextlib.contextmanager
-def joined(hosts: HostsConfig, errors: Console, exit_on_error: ExitOnError) -> Iterator[None]:
-    """Meet the other processes, before jax is used for anything else, and part from them. Whatever
-    goes wrong ends this process at once: jax would wait for the others, and they for it. That it is
-    gone ends them too."""
+def distributed_session(
+    hosts: HostsConfig, errors: Console, exit_on_error: ExitOnError
+) -> Iterator[None]:
+    """Connect to the other processes, before jax is used for anything else. Any error ends this
+    process immediately, because jax would wait for the others and they for it; when it is gone,
+    they end too."""
     _check(hosts)
     if not hosts.join and hosts.coordinator is None:
         yield
@@ -48,8 +50,8 @@ def joined(hosts: HostsConfig, errors: Console, exit_on_error: ExitOnError) -> I
             traceback.print_exc()
             _leave(1)
         errors.print(
-            f"another process of this run was lost ({_reason(error)}). Go on from the last "
-            "checkpoint with --resume, with as many processes as there are.",
+            f"another process of this run was lost ({_reason(error)}). Continue from the last "
+            "checkpoint with --resume, with any number of processes.",
             style="red",
             markup=False,
         )
@@ -57,26 +59,26 @@ def joined(hosts: HostsConfig, errors: Console, exit_on_error: ExitOnError) -> I
 
 
 def _lost(error: Exception) -> bool:
-    """jax tells of a broken connection by more than one class, by where it is noticed."""
+    """Whether the error is a broken connection; its class depends on where jax detects it."""
     return isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
 
 
 def _check(hosts: HostsConfig) -> None:
-    """Half of the settings would have every process train alone."""
+    """Refuse incomplete settings, with which every process would train separately."""
     given = hosts.model_dump(include={"coordinator", "processes", "process_id"})
     missing = [name for name, value in given.items() if value is None]
     if missing and not hosts.join and len(missing) < len(given):
         raise ConfigError(
-            f"hosts: no {' and no '.join(missing)}; processes find each other by coordinator, "
-            "processes and process_id together, or by --hosts.join."
+            f"hosts: no {' and no '.join(missing)}; give coordinator, processes and process_id "
+            "together, or --hosts.join."
         )
     if not missing and hosts.process_id >= hosts.processes:  # pyright: ignore
         raise ConfigError(
             f"hosts.process_id={hosts.process_id} is not below hosts.processes={hosts.processes}: "
-            "they count from 0."
+            "ids count from 0."
         )
     if hosts.coordinator is not None and not hosts.coordinator.rpartition(":")[2].isdecimal():
-        raise ConfigError(f"hosts.coordinator={hosts.coordinator!r} is no address:port.")
+        raise ConfigError(f"hosts.coordinator={hosts.coordinator!r} is not an address:port.")
 
 
 def _meet(hosts: HostsConfig) -> None:
@@ -93,36 +95,38 @@ def _reason(error: Exception) -> str:
 
 
 def _leave(code: int) -> NoReturn:
-    """The first process last: that it is gone ends the others before they have said why."""
-    if first():
+    """End this process; the main process waits, because its end would stop the others before they
+    have printed their reason."""
+    if is_main_process():
         time.sleep(1)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def several() -> bool:
+def is_multihost() -> bool:
     return jax.process_count() > 1
 
 
-def first() -> bool:
+def is_main_process() -> bool:
     return jax.process_index() == 0
 
 
 def anywhere(signal: int | None) -> int | None:
-    """The signal that any of the processes was given."""
-    if not several():
+    """The signal that any of the processes has received."""
+    if not is_multihost():
         return signal
-    most = int(np.max(multihost_utils.process_allgather(np.array(signal or 0))))
-    return most or None
+    highest = int(np.max(multihost_utils.process_allgather(np.array(signal or 0))))
+    return highest or None
 
 
-def from_first(make: Callable[[], bytes]) -> bytes:
-    """What the first process makes, in all of them; what it refuses is refused by all."""
-    if not several():
+def broadcast_from_main(make: Callable[[], bytes]) -> bytes:
+    """The bytes that `make` returns in the main process, in every process. If it raises
+    ConfigError there, every process raises it."""
+    if not is_multihost():
         return make()
     message, refusal = b"", None
-    if first():
+    if is_main_process():
         try:
             message = make()
         except ConfigError as error:
@@ -131,7 +135,7 @@ def from_first(make: Callable[[], bytes]) -> bytes:
     about = np.array([len(message), refusal is not None], np.int64)
     size, refused = (int(x) for x in multihost_utils.broadcast_one_to_all(about))
     sent = np.zeros(size, np.uint8)
-    if first():
+    if is_main_process():
         sent = np.frombuffer(message, np.uint8)
     received = multihost_utils.broadcast_one_to_all(sent).astype(np.uint8).tobytes()
     if refused:
@@ -140,7 +144,7 @@ def from_first(make: Callable[[], bytes]) -> bytes:
 
 
 def packed(about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
-    """For `from_first`: a mapping that JSON can write, and arrays by name."""
+    """Serialise a JSON-compatible mapping and named arrays for `broadcast_from_main`."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(about).encode(), np.uint8)
     np.savez(buffer, allow_pickle=False, **{"": text}, **arrays)
@@ -148,42 +152,45 @@ def packed(about: dict[str, Any], arrays: dict[str, Any]) -> bytes:
 
 
 def unpacked(message: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    with np.load(io.BytesIO(message), allow_pickle=False) as found:
-        arrays = dict(found)
+    """The inverse of `packed`."""
+    with np.load(io.BytesIO(message), allow_pickle=False) as stored:
+        arrays = dict(stored)
     return json.loads(arrays.pop("").tobytes()), arrays
 
 
-def fetched(tree: Any, mesh: Mesh | None) -> Any:
-    """A tree as this process' own arrays, wherever its parts lie. All processes must ask for it."""
-    if not several():
+def gather_to_host(tree: Any, mesh: Mesh | None) -> Any:
+    """The whole tree as arrays of this process, wherever its shards are. Every process must call
+    this."""
+    if not is_multihost():
         return tree
     assert mesh is not None
     everywhere = NamedSharding(mesh, PartitionSpec())
-    numbers = jax.jit(lambda t: jax.tree.map(plain, t), out_shardings=everywhere)(tree)
-    own = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), numbers)
-    return jax.tree.map(lambda x, was: jax.random.wrap_key_data(x) if is_key(was) else x, own, tree)
-
-
-def put(tree: Any, shardings: Any) -> Any:
-    """`jax.device_put`, also onto devices of other processes: every process has the whole tree, or
-    its part of what lies on all of them."""
-    if not several():
-        return jax.device_put(tree, shardings)
-    leaves, structure = jax.tree.flatten(tree)
-    aims = jax.tree.broadcast(shardings, tree)
-    return jax.tree.unflatten(
-        structure,
-        [_put(leaf, aim) for leaf, aim in zip(leaves, jax.tree.leaves(aims), strict=True)],
+    replicated = jax.jit(lambda t: jax.tree.map(plain, t), out_shardings=everywhere)(tree)
+    local = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), replicated)
+    return jax.tree.map(
+        lambda x, was: jax.random.wrap_key_data(x) if is_key(was) else x, local, tree
     )
 
 
-def _put(leaf: Any, aim: NamedSharding) -> jax.Array:
+def put(tree: Any, shardings: Any) -> Any:
+    """`jax.device_put` that also reaches devices of other processes. Every process passes the whole
+    tree, or its shards of global arrays."""
+    if not is_multihost():
+        return jax.device_put(tree, shardings)
+    leaves, structure = jax.tree.flatten(tree)
+    targets = jax.tree.leaves(jax.tree.broadcast(shardings, tree))
+    return jax.tree.unflatten(
+        structure, [_put(leaf, target) for leaf, target in zip(leaves, targets, strict=True)]
+    )
+
+
+def _put(leaf: Any, target: NamedSharding) -> jax.Array:
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        return jax.jit(lambda x: x, out_shardings=aim)(leaf)
+        return jax.jit(lambda x: x, out_shardings=target)(leaf)
     if isinstance(leaf, jax.Array) and is_key(leaf):
-        everywhere = NamedSharding(aim.mesh, PartitionSpec())
+        everywhere = NamedSharding(target.mesh, PartitionSpec())
         numbers = _put(np.asarray(jax.random.key_data(leaf)), everywhere)
-        return jax.jit(jax.random.wrap_key_data, out_shardings=aim)(numbers)
-    own = np.asarray(leaf)
-    own = own.astype(jax.dtypes.canonicalize_dtype(own.dtype))
-    return jax.make_array_from_callback(own.shape, aim, lambda part: own[part])
+        return jax.jit(jax.random.wrap_key_data, out_shardings=target)(numbers)
+    array = np.asarray(leaf)
+    array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+    return jax.make_array_from_callback(array.shape, target, lambda index: array[index])

@@ -1,5 +1,6 @@
-"""The leaves of a state by name: what is stored, compared and sent."""
+"""The leaves of a state as named arrays, for storing, comparing and sending."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -7,13 +8,13 @@ import jax.numpy as jnp
 
 
 def named_arrays(state: Any) -> dict[str, jax.Array]:
-    """Leaves by their path; random keys as the numbers they are made of, empty ones left out."""
+    """Leaves by their path, without empty ones; random keys as their key data."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {_name(path): plain(leaf) for path, leaf in leaves if leaf.size}
 
 
-def placed(like: Any, arrays: dict[str, Any]) -> Any:
-    """The arrays in the structure of `like`."""
+def unflatten_named(like: Any, arrays: dict[str, Any]) -> Any:
+    """Put the arrays into the structure of `like`."""
 
     def place(path: Any, leaf: Any) -> Any:
         if not leaf.size:
@@ -22,6 +23,17 @@ def placed(like: Any, arrays: dict[str, Any]) -> Any:
         return jax.random.wrap_key_data(array) if is_key(leaf) else array
 
     return jax.tree_util.tree_map_with_path(place, like)
+
+
+def with_arrays(state: Any, arrays: Mapping[str, Any]) -> Any:
+    """The state with these leaves in place of its own; all members get the same ones."""
+
+    def place(path: Any, leaf: Any) -> Any:
+        if (array := arrays.get(_name(path))) is None:
+            return leaf
+        return jnp.array(jnp.broadcast_to(jnp.asarray(array, leaf.dtype), leaf.shape))
+
+    return jax.tree_util.tree_map_with_path(place, state)
 
 
 def _name(path: Any) -> str:
@@ -33,7 +45,7 @@ def is_key(leaf: Any) -> bool:
 
 
 def plain(leaf: Any) -> Any:
-    """Random keys as the numbers they are made of."""
+    """The leaf itself, or the key data of random keys."""
     if not is_key(leaf):
         return leaf
     if isinstance(leaf, jax.ShapeDtypeStruct):

@@ -1,13 +1,13 @@
-"""Where a run lies: its members and its worlds, shared out over devices.
+"""Shards a run over devices: its members and its worlds.
 
-Training is divided by hand: every device steps its own members and worlds, and they meet only for
-the sums of `jmarl.learning.collectives`. What begins and scores a run is divided by XLA. Pure;
-`jit` is the caller's:
+The train step is sharded by hand (`jax.shard_map`): every device steps its own members and worlds,
+and communicates only in the all-reduces of `jmarl.learning.collectives`. XLA shards initialisation
+and evaluation. The functions here are pure; the caller applies `jit`:
 
     mesh = make_mesh(jax.devices(), members=1)
-    trainer = replace(trainer, shards=mesh.shape[DATA])
+    trainer = replace(trainer, layout=Layout(mesh.shape[DATA_AXIS]))
     at = places(trainer, hyper, mesh, batched=False)
-    jax.jit(shared_out(trainer.step, at), donate_argnums=0)
+    jax.jit(shard_step(trainer.step, at), donate_argnums=0)
 """
 
 import math
@@ -26,71 +26,71 @@ from jmarl.errors import ConfigError
 from jmarl.execution.cpu_devices import FORCED, counted_by_user, worthwhile
 from jmarl.execution.empty_arrays import drop_empty, insert_empty
 from jmarl.learning.collectives import world_axis
-from jmarl.learning.ppo_loss import Hyper
+from jmarl.learning.ppo_loss import HyperParams
 from jmarl.learning.trainer import Trainer
-from jmarl.learning.vmapped import Population
-from jmarl.types import DATA, MEMBER, Metrics, State
+from jmarl.learning.vmapped import VmappedTrainer
+from jmarl.types import DATA_AXIS, MEMBER_AXIS, Metrics, TrainState
 
 
 def make_mesh(devices: Sequence[Any], members: int = 1) -> Mesh:
-    """Axes (`member`, `data`). Members first, for they have nothing to tell each other: as many
-    devices as divide them evenly. The rest share the worlds of each member."""
+    """A mesh with axes (`member`, `data`). Members are split first, over as many devices as divide
+    them evenly, because they do not communicate. The other axis splits each member's worlds."""
     rows = math.gcd(members, len(devices))
     shape = (rows, len(devices) // rows)
-    return jax.make_mesh(shape, (MEMBER, DATA), (AxisType.Auto,) * 2, devices=devices)
+    return jax.make_mesh(shape, (MEMBER_AXIS, DATA_AXIS), (AxisType.Auto,) * 2, devices=devices)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The whole on every device, where each host can read it: of metrics and scores."""
+    """Whole on every device, so that every host can read it: for metrics and scores."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def state_sharding(trainer: Trainer, mesh: Mesh, batched: bool = False) -> State:
-    """Of every leaf of a state: the worlds' axis over `data`, the members' (`batched`, of a
-    `Population`) over `member`, everything else whole."""
+def state_sharding(trainer: Trainer, mesh: Mesh, batched: bool = False) -> TrainState:
+    """The sharding of every leaf of a state: the axis of worlds over `data`, that of members (if
+    `batched`) over `member`, everything else replicated."""
     few = trainer.shapes
     many = replace(trainer, num_envs=2 * trainer.num_envs).shapes
-    lone = few
+    placed = few
     if batched:
         keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-        lone = jax.eval_shape(Population(trainer).init, keys)
-    return jax.tree.map(partial(_sharding, mesh), few, many, lone)
+        placed = jax.eval_shape(VmappedTrainer(trainer).init, keys)
+    return jax.tree.map(partial(_sharding, mesh), few, many, placed)
 
 
-def hyper_sharding(hyper: Hyper, mesh: Mesh) -> Hyper:
-    """Numbers `[M]` over `member`; those that all members share whole."""
+def hyper_sharding(hyper: HyperParams, mesh: Mesh) -> HyperParams:
+    """Hyperparameters `[M]` over `member`; those that all members share are replicated."""
     return jax.tree.map(
-        lambda x: NamedSharding(mesh, PartitionSpec(*[MEMBER] * jax.numpy.ndim(x))), hyper
+        lambda x: NamedSharding(mesh, PartitionSpec(*[MEMBER_AXIS] * jax.numpy.ndim(x))), hyper
     )
 
 
-class Places(NamedTuple):
-    """Where the arguments and results of a run's programs lie."""
+class ProgramShardings(NamedTuple):
+    """Shardings of the arguments and results of a run's programs."""
 
-    state: State
-    hyper: Hyper
-    own: NamedSharding  # of what every member has one of: keys, metrics
+    state: TrainState
+    hyper: HyperParams
+    own: NamedSharding  # of values with one entry per member: keys, metrics
     everywhere: NamedSharding
 
 
-def places(trainer: Trainer, hyper: Hyper, mesh: Mesh, batched: bool) -> Places:
-    """Of one run, or (`batched`) of members side by side."""
-    own = NamedSharding(mesh, PartitionSpec(MEMBER)) if batched else replicated(mesh)
+def places(trainer: Trainer, hyper: HyperParams, mesh: Mesh, batched: bool) -> ProgramShardings:
+    """The shardings of one run, or (`batched`) of vmapped members."""
+    own = NamedSharding(mesh, PartitionSpec(MEMBER_AXIS)) if batched else replicated(mesh)
     state = state_sharding(trainer, mesh, batched)
-    return Places(state, hyper_sharding(hyper, mesh), own, replicated(mesh))
+    return ProgramShardings(state, hyper_sharding(hyper, mesh), own, replicated(mesh))
 
 
-Step = Callable[[State, Hyper], tuple[State, Metrics]]
+Step = Callable[[TrainState, HyperParams], tuple[TrainState, Metrics]]
 
 
-def shared_out(step: Step, at: Places) -> Step:
-    """A trainer's or population's step, taken by every device for what lies there."""
+def shard_step(step: Step, at: ProgramShardings) -> Step:
+    """The step of a trainer or vmapped trainer, run by every device on its shard."""
     specs = jax.tree.map(lambda place: place.spec, at)
 
-    def shared(state: State, hyper: Hyper) -> tuple[State, Metrics]:
-        def local(arrays: list[jax.Array], hyper: Hyper) -> tuple[list[jax.Array], Metrics]:
-            own = jax.tree.map(_local_zeros, state, at.state)
-            new, metrics = step(insert_empty(arrays, state, own), hyper)
+    def shared(state: TrainState, hyper: HyperParams) -> tuple[TrainState, Metrics]:
+        def local(arrays: list[jax.Array], hyper: HyperParams) -> tuple[list[jax.Array], Metrics]:
+            empty = jax.tree.map(_local_zeros, state, at.state)
+            new, metrics = step(insert_empty(arrays, state, empty), hyper)
             return drop_empty(new, state), metrics
 
         kept = drop_empty(specs.state, state)
@@ -107,59 +107,74 @@ def shared_out(step: Step, at: Places) -> Step:
     return shared
 
 
+def data_sharded(trainer: Trainer, hyper: HyperParams, devices: Sequence[Any]) -> Step:
+    """The step of one run whose worlds these devices share, for `jit` to shard the rest by."""
+    mesh = make_mesh(devices)
+    layout = replace(trainer.layout, shards=mesh.shape[DATA_AXIS])
+    at = places(trainer, hyper, mesh, batched=False)
+    return shard_step(replace(trainer, layout=layout).step_alike, at)
+
+
+def member_devices(config: Config, members: int) -> list[Any]:
+    """The devices of this process that share so many members, each of which one device trains."""
+    found = jax.local_devices()
+    return found[: min(members, config.devices or len(found))]
+
+
 def _local_zeros(array: jax.Array, sharding: NamedSharding) -> jax.Array | None:
-    """One device's part of an empty array."""
+    """One device's shard of an empty array."""
     if array.size:
         return None
     return jnp.zeros(sharding.shard_shape(array.shape), array.dtype)
 
 
-def chosen_devices(config: Config, members: int, side_by_side: int) -> list[Any]:
-    """As many as asked for, or as share the work evenly: of a CPU as many as are worthwhile, else
-    all, if they can. `side_by_side` of the `members` train in one program. Every process takes
-    part with the same number."""
-    there, asked = jax.devices(), config.devices
-    if asked is not None and asked > len(there):
+def chosen_devices(config: Config, members: int, members_per_batch: int) -> list[Any]:
+    """The devices to use: `config.devices` of them, or the most that split the work evenly; on a
+    CPU at most as many as are worthwhile. Every process contributes the same number. One program
+    trains `members_per_batch` of the `members`."""
+    found, requested = jax.devices(), config.devices
+    if requested is not None and requested > len(found):
         raise ConfigError(
-            f"devices={asked} is more than the {len(there)} that jax has made in this process. On "
-            f"a CPU, XLA_FLAGS=--{FORCED}={asked} makes it so many."
+            f"devices={requested} is more than the {len(found)} that jax has created in this "
+            f"process. On a CPU, XLA_FLAGS=--{FORCED}={requested} creates that many."
         )
-    own = jax.default_backend() != "cpu" or jax.process_count() > 1 or counted_by_user()
-    most = len(there) if own else min(len(there), worthwhile(config, members))
-    for count in [asked] if asked else range(most, 0, -1):
+    use_all = jax.default_backend() != "cpu" or jax.process_count() > 1 or counted_by_user()
+    most = len(found) if use_all else min(len(found), worthwhile(config, members))
+    for count in [requested] if requested else range(most, 0, -1):
         if count % jax.process_count():
             continue
-        shards = count // math.gcd(side_by_side, count)
+        shards = count // math.gcd(members_per_batch, count)
         try:
             config.check_shards(shards)
         except ConfigError:
-            if asked or count == jax.process_count():
+            if requested or count == jax.process_count():
                 raise
             continue
-        return _evenly(there, count)
+        return _evenly(found, count)
     raise ConfigError(
-        f"devices={asked} cannot be shared out evenly over {jax.process_count()} processes."
+        f"devices={requested} cannot be divided evenly among {jax.process_count()} processes."
     )
 
 
-def _evenly(there: list[Any], count: int) -> list[Any]:
-    """The first few of every process."""
+def _evenly(devices: list[Any], count: int) -> list[Any]:
+    """The first `count / processes` devices of every process."""
     each = count // jax.process_count()
     by_process: dict[int, list[Any]] = {}
-    for device in there:
+    for device in devices:
         by_process.setdefault(device.process_index, []).append(device)
-    return [device for own in by_process.values() for device in own[:each]]
+    return [device for of_process in by_process.values() for device in of_process[:each]]
 
 
 def spread(env: Env, mesh: Mesh) -> Callable[[Any], Any]:
-    """For `play_episodes`: the worlds that `env.reset` gives, shared out over `data`."""
+    """For `play_episodes`: a function that shards the results of `env.reset` over `data`."""
     few, many = (jax.eval_shape(partial(env.reset, num_envs=n), jax.random.key(0)) for n in (1, 2))
     shardings = jax.tree.map(partial(_sharding, mesh), few, many, few)
     return lambda worlds: jax.lax.with_sharding_constraint(worlds, shardings)
 
 
 def _sharding(mesh: Mesh, few: Any, many: Any, placed: Any) -> NamedSharding:
-    """Of the leaf `placed`, which may have an axis of members before those of `few`."""
-    members, worlds = (MEMBER,) * (placed.ndim - few.ndim), world_axis(few, many)
-    axes = (DATA if axis == worlds else None for axis in range(few.ndim))
+    """The sharding of the leaf `placed`, which may have an axis of members before those of `few`.
+    The axis whose length differs between `few` and `many` is that of worlds."""
+    members, worlds = (MEMBER_AXIS,) * (placed.ndim - few.ndim), world_axis(few, many)
+    axes = (DATA_AXIS if axis == worlds else None for axis in range(few.ndim))
     return NamedSharding(mesh, PartitionSpec(*members, *axes))

@@ -1,1 +1,1 @@
-"""Operations that are tuned by hand for XLA."""
+"""Operations that are tuned by hand for XLA, each beside the plain equation that it must equal."""

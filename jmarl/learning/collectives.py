@@ -1,43 +1,69 @@
-"""Worlds that are shared out: every device plays and learns from a shard of them by itself, and
-they meet only for sums over all of them.
+"""How a train step is laid out over devices: every device plays and learns from a shard of the
+worlds, and devices meet only for sums over all of them.
 
-What is summed over worlds takes a `Sum`. A run on one device has all worlds: nothing is left to
-add. Shards are an axis named `data`, of devices (`shared_out` of `jmarl.execution.sharding`) or, on
-one device, of `vmap`: it computes the same.
+Shards are an axis named `data`, of devices (`shard_step` of `jmarl.execution.sharding`) or, on one
+device, of `vmap`: both compute the same.
 """
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from jmarl.types import DATA
-
-Sum = Callable[[Any], Any]
+from jmarl.types import DATA_AXIS, Tree
 
 
-def alone(tree: Any) -> Any:
-    """What was added up over some worlds was so over all."""
+class Sum(Protocol):
+    """Σ over shards of every array in a tree."""
+
+    def __call__(self, tree: Tree) -> Tree: ...
+
+
+def local_sum(tree: Tree) -> Tree:
+    """Identity: where one shard has all worlds, its sum is already the total."""
     return tree
 
 
-def together(tree: Any) -> Any:
-    """Σ over the shards, as one array: they meet once."""
+def all_sum(tree: Tree) -> Tree:
+    """Σ over the shards, as one array, so that they meet once."""
     flat, back = ravel_pytree(tree)
-    return back(lax.psum(flat, DATA))
+    return back(lax.psum(flat, DATA_AXIS))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Into how many shards and microbatches a batch is divided. What is learned does not depend on
+    it."""
+
+    shards: int = 1  # equal parts of the worlds
+    microbatch_rows: int | None = None  # agents' views per microbatch; None: no microbatches
+
+    def sum(self, tree: Tree) -> Tree:
+        """Σ over the shards."""
+        return local_sum(tree) if self.shards == 1 else all_sum(tree)
+
+    def gather(self, tree: Tree, axis: int) -> Tree:
+        """All shards' arrays, one after the other along `axis`."""
+        if self.shards == 1:
+            return tree
+        return jax.tree.map(lambda x: lax.all_gather(x, DATA_AXIS, axis=axis, tiled=True), tree)
+
+    @property
+    def index(self) -> jax.Array | int:
+        """Which shard this one is."""
+        return lax.axis_index(DATA_AXIS) if self.shards > 1 else 0
+
+    def world_numbers(self, num_envs: int) -> jax.Array:
+        """`[E]`: the numbers of a shard's worlds among all worlds."""
+        return self.index * num_envs + jnp.arange(num_envs)
 
 
 def world_axis(few: Any, many: Any) -> int | None:
-    """Which axis of an array counts worlds: the one that grows with them, for adapters lay it where
-    they like. None for what all worlds share. Given are its shapes with fewer and more worlds."""
+    """The axis of an array that counts worlds, given its shapes with fewer and with more worlds:
+    the one that grows with them, for adapters may put it anywhere. None if worlds share the
+    array."""
     pairs = enumerate(zip(few.shape, many.shape, strict=True))
     return next((axis for axis, (a, b) in pairs if a != b), None)
-
-
-def world_numbers(num_envs: int, shards: int) -> jax.Array:
-    """`[E]`: the numbers of a shard's worlds among all worlds."""
-    first = lax.axis_index(DATA) * num_envs if shards > 1 else 0
-    return first + jnp.arange(num_envs)

@@ -1,86 +1,113 @@
-"""Scoring a policy: whole episodes, each world's first one counted."""
+"""Scoring policies by whole episodes; in each world the first one counts."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array, Float
 
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
-from jmarl.learning.rollout import act_all, noise_of, perceive
-from jmarl.learning.running_statistics import UNCHANGED, Normalisers
-from jmarl.policies.base import Group
+from jmarl.learning.acting import Play, all_noise, init_memory, play_step
+from jmarl.policies.base import Player
 from jmarl.stats import summary
+from jmarl.types import PolicyState, TimeStep
 
 
 class Episodes(NamedTuple):
-    """What became of each."""
+    """Results of episodes."""
 
     agent_return: jax.Array  # [episodes, N]
     length: jax.Array  # [episodes]
     won: jax.Array | None  # [episodes] float, in worlds that can be won
+    info: dict[str, jax.Array] | None = None  # [episodes] Σ over steps of `TimeStep.info`
+
+    @classmethod
+    def none(cls, timestep: TimeStep) -> "Episodes":
+        """Before the first step."""
+        length = jnp.zeros(len(timestep.reward))
+        won = None if timestep.won is None else length
+        info = jax.tree.map(jnp.zeros_like, timestep.info)
+        return cls(jnp.zeros_like(timestep.reward), length, won, info)
+
+    def after(self, timestep: TimeStep, running: Float[Array, " E"]) -> "Episodes":
+        """After one more step. `running`: 1 where the episode had not ended before."""
+
+        def sums(so_far: jax.Array, x: jax.Array) -> jax.Array:
+            return so_far + running * x
+
+        return Episodes(
+            agent_return=self.agent_return + running[:, None] * timestep.reward,
+            length=self.length + running,
+            won=jax.tree.map(sums, self.won, timestep.won),
+            info=jax.tree.map(sums, self.info, timestep.info),
+        )
 
 
 def play_episodes(
     env: Env,
-    groups: Sequence[Group],
-    params: Sequence[Any],
+    players: Sequence[Player],
+    policies: Sequence[PolicyState],
     key: jax.Array,
     episodes: int,
     deterministic: bool | jax.Array = True,
-    norms: Normalisers = UNCHANGED,
     place: Callable[[Any], Any] = lambda worlds: worlds,
 ) -> Episodes:
-    """One episode of each of `episodes` worlds, side by side; the statistics stand still. `place`
-    is given the worlds once they are there, and may share them out (`sharding.spread`)."""
+    """One episode of each of `episodes` worlds, side by side; statistics do not change. `place` is
+    given the worlds after their reset, and may shard them (`sharding.spread`)."""
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")
     reset_key, act_key, world_key = jax.random.split(key, 3)
 
     def step(carry: tuple, given: tuple) -> tuple:
-        memory, state, timestep, seen, running = carry
+        before, seen, running = carry
         noise, step_key = given
-        sight = perceive(env.spec, timestep, norms)
-        memory, _, action = act_all(env.spec, groups, params, memory, noise, sight, deterministic)
-        state, timestep = env.step(step_key, state, action)
-        won = None if timestep.won is None else seen.won + running * timestep.won
-        seen = Episodes(
-            agent_return=seen.agent_return + running[:, None] * timestep.reward,
-            length=seen.length + running,
-            won=won,
-        )
-        running = running * (1.0 - timestep.over)
-        return (memory, state, timestep, seen, running), None
+        advance = partial(env.step, step_key)
+        after, _ = play_step(env.spec, players, policies, before, noise, advance, deterministic)
+        timestep = after.timestep
+        seen = seen.after(timestep, running)
+        return (after, seen, running * (1.0 - timestep.over)), None
 
     state, timestep = place(env.reset(reset_key, episodes))
-    memory = tuple(group.policy.memory(episodes) for group in groups)
-    none = jnp.zeros(episodes)
-    nothing = Episodes(
-        jnp.zeros_like(timestep.reward), none, None if timestep.won is None else none
-    )
-    start = (memory, state, timestep, nothing, jnp.ones(episodes))
-    noise = noise_of(groups, jax.random.split(act_key, episodes), steps)
+    start = Play(init_memory(players, episodes), state, timestep)
+    noise = all_noise(players, jax.random.split(act_key, episodes), steps)
     step_keys = jax.random.split(world_key, steps)
-    (_, _, _, seen, _), _ = lax.scan(step, start, (noise, step_keys))
+    (_, seen, _), _ = lax.scan(
+        step, (start, Episodes.none(timestep), jnp.ones(episodes)), (noise, step_keys)
+    )
     return seen
 
 
-def described(spec: EnvSpec, seen: Episodes, prefix: str) -> dict[str, float]:
-    """Returns summed over all agents, then by team and by agent; lengths; victories."""
+def team_suffixes(spec: EnvSpec) -> list[str]:
+    """What the names of returns end with: nothing where all agents are one team, and the team's
+    name between opponents, of whom a sum would say nothing."""
+    return [""] if spec.cooperative else [f"/{team.name}" for team in spec.teams]
+
+
+def named_teams(spec: EnvSpec) -> dict[str, list[str]]:
+    """What a line says of opponents, for those who read it without the world; else nothing."""
+    return {} if spec.cooperative else {"teams": [team.name for team in spec.teams]}
+
+
+def episode_figures(spec: EnvSpec, seen: Episodes, prefix: str) -> dict[str, float]:
+    """Statistics of returns, summed over all agents, or by team where teams are opponents; mean
+    returns by agent; lengths and wins; means per step of what worlds report."""
     returns, length = np.asarray(seen.agent_return, np.float64), np.asarray(seen.length)
-    told = {f"{prefix}/return_{k}": v for k, v in summary(returns.sum(1)).items()}
-    told[f"{prefix}/length_mean"] = float(length.mean())
+    figures = {}
+    for team, suffix in zip(spec.teams, team_suffixes(spec), strict=True):
+        of_team = summary(returns[:, list(team.agents)].sum(1))
+        figures |= {f"{prefix}/return_{k}{suffix}": v for k, v in of_team.items()}
+    figures[f"{prefix}/length_mean"] = float(length.mean())
     if seen.won is not None:
-        told[f"{prefix}/win_rate"] = float(np.asarray(seen.won).mean())
-    if not spec.cooperative:
-        for team in spec.teams:
-            mine = returns[:, list(team.agents)].sum(1)
-            told[f"{prefix}/return_mean/{team.name}"] = float(mine.mean())
+        figures[f"{prefix}/win_rate"] = float(np.asarray(seen.won).mean())
+    for name, total in (seen.info or {}).items():
+        figures[f"{prefix}/info/{name}"] = float((np.asarray(total) / length).mean())
     if spec.num_agents > 1:
         for i, agent in enumerate(spec.agents):
-            told[f"{prefix}/return_mean/{agent}"] = float(returns[:, i].mean())
-    return told
+            figures[f"{prefix}/return_mean/{agent}"] = float(returns[:, i].mean())
+    return figures

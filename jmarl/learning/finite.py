@@ -1,24 +1,26 @@
-"""Looking for numbers that are not finite."""
+"""Checks for numbers that are not finite."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jmarl.types import Tree
+
 
 def all_finite(tree: Any) -> jax.Array:
-    """Whether no float in `tree` is NaN or infinite: one check over one long vector."""
+    """Whether every float in `tree` is finite: one check over one long vector."""
     leaves = [jnp.asarray(x) for x in jax.tree.leaves(tree)]
     floats = [x.reshape(-1) for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.isfinite(jnp.concatenate(floats)).all() if floats else jnp.array(True)
 
 
-def select(good: jax.Array, new: Any, old: Any) -> Any:
+def select(good: jax.Array, new: Tree, old: Tree) -> Tree:
     """`new` where `good`, else `old`."""
     return jax.tree.map(lambda n, o: jnp.where(good, n, o), new, old)
 
 
-def finite_or_zero(tree: Any) -> Any:
+def finite_or_zero(tree: Tree) -> Tree:
     """0 in place of every float that is NaN or infinite."""
 
     def one(x: jax.Array) -> jax.Array:

@@ -1,15 +1,16 @@
 """Running statistics: of value targets (ValueNorm, PopArt), of observations and of rewards."""
 
 import math
-from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jaxtyping import Array, Bool, Float, Int
 
-from jmarl.learning.collectives import Sum, alone
-from jmarl.learning.finite import all_finite, select
+from jmarl.learning.collectives import Sum, local_sum
+from jmarl.types import Params, PolicyInput, Scalar
 
 BETA = 0.99999  # a Python float: 1 - float32(β) would be 0.14 % off
 EPSILON = 1e-5
@@ -50,11 +51,11 @@ class ValueNorm(struct.PyTreeNode):
     variance: the sum of 1 stops short of 1, and E[x²] - E[x]² cancels. Hence this centred form.
     """
 
-    mean: jax.Array
-    variance: jax.Array  # without its floor
-    mean_rest: jax.Array  # rounding errors, see `add`
-    variance_rest: jax.Array
-    updates: jax.Array  # int32, at most MANY_UPDATES
+    mean: Float[Array, ""]
+    variance: Float[Array, ""]  # without its floor
+    mean_rest: Float[Array, ""]  # rounding errors, see `add`
+    variance_rest: Float[Array, ""]
+    updates: Int[Array, ""]  # int32, at most MANY_UPDATES
 
     @classmethod
     def create(cls) -> "ValueNorm":
@@ -67,13 +68,14 @@ class ValueNorm(struct.PyTreeNode):
         scale = max(float(debias), EPSILON)
         average = float(mean) / scale
         updates = math.log1p(-min(float(debias), 1 - 1e-7)) / math.log(BETA)
-        zero = jnp.zeros(())
+        average_and_rest = _rounded(average)
+        variance_and_rest = _rounded(float(square) / scale - average**2)
         return cls(
-            jnp.asarray(average),
-            jnp.asarray(float(square) / scale - average**2),
-            zero,
-            zero,
-            jnp.asarray(round(updates), jnp.int32),
+            mean=average_and_rest[0],
+            variance=variance_and_rest[0],
+            mean_rest=average_and_rest[1],
+            variance_rest=variance_and_rest[1],
+            updates=jnp.asarray(round(updates), jnp.int32),
         )
 
     def sums(self) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -84,6 +86,7 @@ class ValueNorm(struct.PyTreeNode):
     def update(self, mean: jax.Array, variance: jax.Array) -> "ValueNorm":
         """`mean` and `variance` are of all of a minibatch's targets. The n-th minibatch has the
         weight (1-β)/(1-βⁿ)."""
+        chex.assert_rank([mean, variance], 0)
         updates = jnp.minimum(self.updates, MANY_UPDATES - 1) + 1
         weight = (1 - BETA) / _debiasing_term(updates)
         return ValueNorm(**merged_moments(self, mean, variance, weight), updates=updates)
@@ -105,12 +108,18 @@ class ValueNorm(struct.PyTreeNode):
         return x * std + mean
 
 
+def _rounded(x: float) -> tuple[jax.Array, jax.Array]:
+    """A number in the precision of arrays, and the rounding error."""
+    rounded = jnp.asarray(x)
+    return rounded, jnp.asarray(x - float(rounded))
+
+
 def _debiasing_term(updates: jax.Array) -> jax.Array:
     """1 - βⁿ, without cancellation."""
     return -jnp.expm1(updates * math.log(BETA))
 
 
-def popart_rescale(params: Any, head: tuple[str, ...], old: ValueNorm, new: ValueNorm) -> Any:
+def popart_rescale(params: Params, head: tuple[str, ...], old: ValueNorm, new: ValueNorm) -> Params:
     """Parameters whose value head `{kernel, bias}`, found at path `head`, predicts under `new`
     what it did under `old`: W ← W·σ_o/σ_n, b ← (σ_o·b + μ_o - μ_n)/σ_n. van Hasselt et al. 2016."""
     if head:
@@ -143,18 +152,19 @@ class RunningMoments(struct.PyTreeNode):
         return cls(zeros, jnp.ones(shape), jnp.full(counts, count), zeros, zeros, none)
 
     def update(
-        self, rows: jax.Array, across: Sum = alone, counted: jax.Array | None = None
+        self, rows: jax.Array, reduce: Sum = local_sum, counted: jax.Array | None = None
     ) -> "RunningMoments":
         """`rows` `[B, …]`; those for which `counted` `[B, *counts]` is False are left out. The B
         rows that count have the weight B/n among all n."""
+        chex.assert_shape(rows, (None, *self.mean.shape))
         counted = jnp.ones((len(rows), *self.count.shape), bool) if counted is None else counted
         leading = (1,) * (rows.ndim - counted.ndim)
         every = counted.reshape(counted.shape[:1] + leading + counted.shape[1:])
-        size, sums = across((counted.sum(0, dtype=rows.dtype), jnp.where(every, rows, 0.0).sum(0)))
+        size, sums = reduce((counted.sum(0, dtype=rows.dtype), jnp.where(every, rows, 0.0).sum(0)))
         rows_or_one = jnp.maximum(size, 1.0)  # where none counts, the weight is 0
         mean = sums / rows_or_one
         squares = jnp.where(every, (rows - mean[None]) ** 2, 0.0).sum(0)
-        variance = across(squares) / rows_or_one
+        variance = reduce(squares) / rows_or_one
         count, count_rest = add(self.count, self.count_rest, size)
         merged = merged_moments(self, mean, variance, size / count)
         return RunningMoments(**merged, count=count, count_rest=count_rest)
@@ -182,19 +192,21 @@ class RewardScale(struct.PyTreeNode):
 
     def update(
         self,
-        reward: jax.Array,
-        active: jax.Array,
-        terminated: jax.Array,
-        gamma: jax.Array | float,
-        across: Sum = alone,
+        reward: Float[Array, "E N"],
+        active: Bool[Array, "E N"],
+        terminated: Bool[Array, "E N"],
+        gamma: Scalar,
+        reduce: Sum = local_sum,
     ) -> "RewardScale":
         """The sums of agents that did not act are left out of the moments."""
         running = jnp.where(terminated, 0.0, self.running * gamma) + reward
         rows = jnp.broadcast_to(running.reshape(-1, 1), (running.size, len(self.parts)))
         counted = (active[..., None] & self._members()[None]).reshape(rows.shape)
-        return self.replace(running=running, moments=self.moments.update(rows, across, counted))
+        return self.replace(running=running, moments=self.moments.update(rows, reduce, counted))
 
-    def normalise(self, reward: jax.Array, eps: float = 1e-8, clip: float = 10.0) -> jax.Array:
+    def normalise(
+        self, reward: Float[Array, "E N"], eps: float = 1e-8, clip: float = 10.0
+    ) -> Float[Array, "E N"]:
         scale = jnp.sqrt(self.moments.variance + eps)[self._members().argmax(1)]
         return jnp.clip(reward / scale[None], -clip, clip)
 
@@ -204,69 +216,50 @@ class RewardScale(struct.PyTreeNode):
         return np.stack([np.isin(agents, part) for part in self.parts], axis=1)
 
 
-class Normalisers(NamedTuple):
-    """What stands between the worlds and the learner; None: nothing."""
+class InputMoments(struct.PyTreeNode):
+    """Moments of what a player's policy reads, over all worlds and steps: of each agent's
+    observations, of the team's where the critic reads more than the player's own, and of the state
+    where the critic reads it."""
 
-    obs: RunningMoments | None = None  # [N, O], merged over the worlds at every step
-    state: RunningMoments | None = None  # [S] likewise, where a critic reads it
-    reward: RewardScale | None = None
+    obs: RunningMoments  # [n, O]
+    team_obs: RunningMoments | None  # [M, O]
+    state: RunningMoments | None  # [S]
 
-    def seen(self, obs: jax.Array) -> jax.Array:
-        """[…, N, O] as the policy sees them."""
-        return obs if self.obs is None else self.obs.normalise(obs)
+    @classmethod
+    def create(cls, seen: PolicyInput, reads_state: bool) -> "InputMoments":
+        """For inputs of these shapes."""
 
-    def seen_state(self, state: jax.Array) -> jax.Array:
-        """[…, S] as the critic sees it."""
-        return state if self.state is None else self.state.normalise(state)
+        def by_agent(obs: jax.Array) -> RunningMoments:
+            return RunningMoments.create(obs.shape[-2:], counts=(obs.shape[-2], 1))
 
-    def paid(self, reward: jax.Array) -> jax.Array:
-        """[E, N] as the learner counts them."""
-        return reward if self.reward is None else self.reward.normalise(reward)
+        return cls(
+            obs=by_agent(seen.obs),
+            team_obs=None if seen.team_obs is None else by_agent(seen.team_obs),
+            state=RunningMoments.create(seen.state.shape[-1:]) if reads_state else None,
+        )
 
-    def observe(
-        self, obs: jax.Array, state: jax.Array, active: jax.Array, across: Sum = alone
-    ) -> "Normalisers":
-        """The observations of agents that are not `active` are left out."""
-        obs_moments, state_moments = self.obs, self.state
-        if obs_moments is not None:
-            obs_moments = obs_moments.update(obs, across, active[..., None])
-        if state_moments is not None:
-            state_moments = state_moments.update(state, across)
-        return self._replace(obs=obs_moments, state=state_moments)
-
-    def reward_observed(
+    def update(
         self,
-        reward: jax.Array,
+        seen: PolicyInput,
         active: jax.Array,
-        terminated: jax.Array,
-        gamma: jax.Array | float,
-        across: Sum = alone,
-    ) -> "Normalisers":
-        if self.reward is None:
-            return self
-        paid = self.reward.update(reward, active, terminated, gamma, across)
-        return self._replace(reward=paid)
-
-    def finite_or(self, before: "Normalisers") -> "Normalisers":
-        """These, or what was known before if they have taken in a number that is not finite."""
-        obs, state, reward = self
-        if obs is not None:
-            obs = select(all_finite(obs), obs, before.obs)
+        team_active: jax.Array | None = None,
+        reduce: Sum = local_sum,
+    ) -> "InputMoments":
+        """`seen` `[E, …]`; the observations of agents that are not `active` `[E, n]` are left
+        out."""
+        team_obs, state = self.team_obs, self.state
+        if team_obs is not None and team_active is not None and seen.team_obs is not None:
+            team_obs = team_obs.update(seen.team_obs, reduce, team_active[..., None])
         if state is not None:
-            state = select(all_finite(state), state, before.state)
-        if reward is not None and before.reward is not None:
-            old, running = before.reward, reward.running
-            reward = reward.replace(
-                running=jnp.where(jnp.isfinite(running), running, old.running),
-                moments=select(all_finite(reward.moments), reward.moments, old.moments),
-            )
-        return Normalisers(obs, state, reward)
+            state = state.update(seen.state, reduce)
+        obs = self.obs.update(seen.obs, reduce, active[..., None])
+        return InputMoments(obs, team_obs, state)
 
-    def inherit(self, other: "Normalisers") -> "Normalisers":
-        """The statistics of `other`, with the sums of rewards that run in one's own worlds."""
-        if self.reward is None or other.reward is None:
-            return other
-        return other._replace(reward=other.reward.replace(running=self.reward.running))
-
-
-UNCHANGED = Normalisers()
+    def normalise(self, seen: PolicyInput) -> PolicyInput:
+        """`seen` with any leading axes, in running units."""
+        team_obs, state = seen.team_obs, seen.state
+        if self.team_obs is not None and team_obs is not None:
+            team_obs = self.team_obs.normalise(team_obs)
+        if self.state is not None:
+            state = self.state.normalise(state)
+        return seen._replace(obs=self.obs.normalise(seen.obs), team_obs=team_obs, state=state)

@@ -1,269 +1,180 @@
-"""One train step, composed: play, count advantages, learn. Pure; `jit` is the caller's."""
+"""One train step, composed: all players act, then each one's learner learns. Pure; `jit` is the
+caller's."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from jmarl.envs.base import Env
-from jmarl.learning import losses
-from jmarl.learning.collectives import Sum, alone, together, world_numbers
+from jmarl.learning.acting import init_memory, raw_view
+from jmarl.learning.base import Learner
+from jmarl.learning.collectives import Layout
+from jmarl.learning.episode_returns import EpisodeReturns, mean_returns
 from jmarl.learning.finite import all_finite, select
-from jmarl.learning.losses import Facts
-from jmarl.learning.microbatches import fewest_pieces
-from jmarl.learning.ppo_loss import Hyper, Objective
-from jmarl.learning.returns import gae, monte_carlo
-from jmarl.learning.rollout import perceive, restart_broken, rollout, world_keys
-from jmarl.learning.running_statistics import Normalisers, RewardScale, RunningMoments, ValueNorm
-from jmarl.learning.update import (
-    Epoch,
-    Learner,
-    blocks,
-    chunks,
-    gradient_step,
-    in_blocks,
-    in_rows,
-    learn,
-    scheduled,
-)
-from jmarl.literals import AgentEnd, Returns, RewardShare, Schedule, Shuffle, TimeLimit
-from jmarl.policies.base import Group, Policy, group_view
-from jmarl.types import ROUND, Batch, Metrics, State, TimeStep, Transition
+from jmarl.learning.losses import value_mask
+from jmarl.learning.recovery import restart_broken
+from jmarl.learning.rollout import learn_moments, rollout
+from jmarl.learning.running_statistics import InputMoments
+from jmarl.policies.base import Player, pick, team_places
+from jmarl.types import ROUND, Metrics, Params, PolicyState, TimeStep, TrainState, Trajectory
 
-SEQUENCES = 4  # times as many views at once: products are of one step of them
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The static side of a run: worlds, policies, shapes, forms. Hyperparameters come traced."""
+    """The static side of a run: worlds, players and their learners, shapes. Hyperparameters are
+    traced."""
 
     env: Env
-    groups: tuple[Group, ...]  # they partition the agents
+    players: tuple[Player, ...]  # they partition the agents
+    learners: tuple[Learner[Any, Any], ...]  # one per player
     num_envs: int
     rollout_length: int
     total_updates: int
-    epochs: int = 10
-    num_minibatches: int = 1
-    shuffle: Shuffle = "blocks"
-    chunk_length: int | None = None  # of the sequences that are learned from; None: the rollout
-    objective: Objective = field(default_factory=Objective)
-    returns: Returns = "gae"
-    time_limit: TimeLimit = "bootstrap"
-    agent_end: AgentEnd = "own"
-    share: RewardShare = "team_mean"
-    lr_schedule: Schedule = "constant"
-    lr_end_factor: float = 0.0
-    clip_apart: bool = False  # a gradient clip each for actor and critic
-    stop_on_kl: bool = False
-    skip_nonfinite: bool = False  # an update that went wrong is undone
-    normalise_obs: bool = False
-    normalise_reward: bool = False
-    shards: int = 1  # equal parts of the worlds; if several, `step` is one of them's
-    piece_rows: int | None = None  # agents' views that are learned from at a time; None: all
-    optimiser: optax.GradientTransformation = field(
-        default_factory=lambda: optax.scale_by_adam(eps=1e-5)
-    )
+    skip_nonfinite: bool  # undo updates that are not finite
+    layout: Layout = field(default_factory=Layout)  # with shards, `step` is one shard's
 
-    def init(self, key: jax.Array) -> State:
+    def init(self, key: jax.Array) -> TrainState:
         param_key, env_key, key = jax.random.split(key, 3)
-        keys = jax.random.split(param_key, len(self.groups))
-        params = tuple(group.policy.init(k) for group, k in zip(self.groups, keys, strict=True))
+        count = len(self.players)
+        keys = jax.random.split(param_key, 2 * count)  # of policies, then of learners
+        params = [self.players[i].policy.init(keys[i]) for i in range(count)]
         env_state, timestep = self.env.reset(env_key, self.num_envs)
-        return State(
-            params=params,
-            opt_state=tuple(self.optimiser.init(p) for p in params),
-            value_norm=tuple(ValueNorm.create() for _ in params),
-            memory=tuple(group.policy.memory(self.num_envs) for group in self.groups),
+        return TrainState(
+            policies=self._policies(params, timestep),
+            learners=tuple(
+                self.learners[i].init(keys[count + i], params[i], self.num_envs)
+                for i in range(count)
+            ),
+            memory=init_memory(self.players, self.num_envs),
             env=env_state,
             timestep=timestep,
-            normalisers=self._normalisers(timestep),
+            episode_return=jnp.zeros_like(timestep.reward),
             key=key,
             update=jnp.zeros((), jnp.int32),
             rounds=jnp.zeros((), jnp.int32),
         )
 
     @property
-    def shapes(self) -> State:
-        """Of the state, without computing one."""
+    def shapes(self) -> TrainState:
+        """Shapes of the state, without computing one."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
-    def _normalisers(self, timestep: TimeStep) -> Normalisers:
-        """They have seen the first observations."""
-        _, agents, size = timestep.obs.shape
-        obs = state = reward = None
-        if self.normalise_obs:
-            obs = RunningMoments.create((agents, size), counts=(agents, 1))
-            if any(group.policy.reads_state for group in self.groups):
-                state = RunningMoments.create(timestep.state.shape[1:])
-        if self.normalise_reward:
-            reward = RewardScale.create(self.num_envs, self._paid_together)
-        nothing = Normalisers(obs, state, reward)
-        known = nothing.observe(timestep.obs, timestep.state, timestep.active)
-        return known.finite_or(nothing) if self.skip_nonfinite else known
-
-    @property
-    def _paid_together(self) -> tuple[tuple[int, ...], ...]:
-        """Agents whose rewards have one scale: those of one team that learn together."""
-        shared = [
-            tuple(agent for agent in group.agents if agent in team.agents)
-            for group in self.groups
-            for team in self.env.spec.teams
-        ]
-        return tuple(agents for agents in shared if agents)
-
-    @property
-    def across(self) -> Sum:
-        return alone if self.shards == 1 else together
-
-    def step(self, state: State, hyper: Hyper) -> tuple[State, Metrics]:
-        """One update: `rollout_length` steps of all worlds, then `epochs` over them. Of several
-        shards (an axis named `data`) each plays its own worlds; what was learned is the same."""
-        key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
-        worlds = world_numbers(len(state.timestep.reward), self.shards)
-        after, played = rollout(
-            self.env,
-            self.groups,
-            state,
-            play_key,
-            worlds,
-            self.rollout_length,
-            self.share,
-            hyper.gamma,
-            self.across,
-            self.agent_end,
-            skip_nonfinite=self.skip_nonfinite,
+    def _policies(self, params: Sequence[Params], timestep: TimeStep) -> tuple[PolicyState, ...]:
+        """Observation statistics have learned from the first time step."""
+        nothing = tuple(
+            InputMoments.create(raw_view(self.env.spec, p, timestep), p.policy.reads_state)
+            if p.normalise_obs
+            else None
+            for p in self.players
         )
-        done = state.rounds * float(ROUND) + state.update
-        lr = scheduled(hyper.lr, self.lr_schedule, done, self.total_updates, self.lr_end_factor)
-        learners, metrics = [], {"charts/learning_rate": lr}
-        for i, (group, transitions) in enumerate(zip(self.groups, played, strict=True)):
-            policy = group.policy
-            seen = perceive(self.env.spec, after.timestep, after.normalisers)
-            seen = group_view(self.env.spec, group, seen)
-            last_key, group_key = (jax.random.fold_in(k, i) for k in (value_key, learn_key))
-            last_keys = world_keys(last_key, worlds)
-            last_value = policy.value(state.params[i], last_keys, after.memory[i], seen)
-            batch, known = self._batch(transitions, last_value, state.value_norm[i], hyper)
-            learner = Learner(state.params[i], state.opt_state[i], state.value_norm[i])
-            before = learner
-            learner, learned = self._learn(policy, learner, batch, group_key, hyper, lr)
-            if self.skip_nonfinite:
-                learner, learned = _unless_nonfinite(before, learner, learned)
+        known = learn_moments(self.env.spec, self.players, nothing, timestep, Layout())
+        if self.skip_nonfinite:
+            known = tuple(
+                select(all_finite(new), new, old) for new, old in zip(known, nothing, strict=True)
+            )
+        return tuple(map(PolicyState, params, known))
+
+    def step(self, state: TrainState, hyper: Sequence[Any]) -> tuple[TrainState, Metrics]:
+        """One update: `rollout_length` steps of all worlds, then every learner learns, with its
+        hyperparameters `hyper[i]`. With several shards (an axis named `data`) each plays its own
+        worlds; all learn the same."""
+        key, play_key, value_key, learn_key = jax.random.split(state.key, 4)
+        after, played, returns = rollout(
+            self.env,
+            self.players,
+            state,
+            (play_key, value_key),
+            self.rollout_length,
+            [learner.sequence_length for learner in self.learners],
+            self.layout,
+            self.skip_nonfinite,
+        )
+        progress = (state.rounds * float(ROUND) + state.update) / float(self.total_updates)
+        policies, learners, metrics = [], [], self._played_metrics(played, returns)
+        for i, player in enumerate(self.players):
+            player_key = jax.random.fold_in(learn_key, i)
+            known = (after.policies[i], state.policies[i], state.learners[i])
+            policy, learner, own = self._learn(i, *known, played[i], player_key, hyper[i], progress)
+            policies.append(policy)
             learners.append(learner)
-            metrics |= _named(known | learned, group.name, alone=len(self.groups) == 1)
-        params, opt_state, value_norm = zip(*learners, strict=True)
+            metrics |= _named(own, player.name, single=len(self.players) == 1)
         after = after.replace(
-            params=params,
-            opt_state=opt_state,
-            value_norm=value_norm,
+            policies=tuple(policies),
+            learners=tuple(learners),
             key=key,
             update=(state.update + 1) % ROUND,
             rounds=state.rounds + (state.update + 1) // ROUND,
         )
         if self.skip_nonfinite:
             after_key, restart_key = jax.random.split(key)
+            worlds = self.layout.world_numbers(len(state.timestep.reward))
             after = restart_broken(self.env, after.replace(key=after_key), restart_key, worlds)
         return after, metrics
 
-    def _batch(
-        self, played: Transition, last_value: jax.Array, value_norm: ValueNorm, hyper: Hyper
-    ) -> tuple[Batch, Metrics]:
-        """Advantages and returns in the rewards' own units, from values as they were predicted."""
-        value, decision = played.decision.value, played.decision
-        following = jnp.concatenate([value[1:], last_value[None]])
-        next_value = jnp.where(played.truncated[..., None], played.final_value, following)
-        if self.objective.value_norm != "none":
-            known, ahead = value_norm.denormalise(value), value_norm.denormalise(next_value)
-        else:
-            known, ahead = value, next_value
-        ends = (played.terminated, played.truncated)
-        if self.returns == "gae":
-            advantage, target = gae(
-                played.reward, known, ahead, *ends, hyper.gamma, hyper.gae_lambda, self.time_limit
-            )
-        else:
-            target = monte_carlo(played.reward, known, ahead, *ends, hyper.gamma, self.time_limit)
-            advantage = target - known
-        batch = Batch(
-            perception=played.perception,
-            context=decision.context,
-            action=decision.action,
-            log_prob=decision.log_prob,
-            value=known if self.objective.value_norm == "popart" else value,
-            advantage=advantage,
-            target=target,
-            active=played.active,
-            valued=played.valued,
-        )
-        counted = self.objective.target_mask(batch)
-        whole = [(x, counted) for x in (played.paid, target, target - known)]
-        known_of = losses.moments([*whole, (advantage, played.active)], self.across)
-        of_paid, of_target, of_error, of_advantage = known_of
-        metrics = {
-            "train/reward": of_paid.mean,
-            "losses/explained_variance": losses.explained_variance(of_target, of_error),
-        }
-        if self.objective.advantage_norm == "batch":
-            batch = batch._replace(advantage=self.objective.standardised(advantage, of_advantage))
-        return batch, metrics
-
     def _learn(
         self,
-        policy: Policy,
-        learner: Learner,
-        batch: Batch,
+        i: int,
+        policy: PolicyState,
+        before: PolicyState,
+        state: Any,
+        played: Trajectory,
         key: jax.Array,
-        hyper: Hyper,
-        lr: jax.Array,
-    ) -> tuple[Learner, Metrics]:
-        step: Callable[[Learner, Batch, Facts], Any] = partial(
-            gradient_step,
-            prepare=partial(self.objective.prepare, policy),
-            loss_fn=partial(self.objective.loss, policy, hyper),
-            optimiser=self.optimiser,
-            lr=lr,
-            critic_part=policy.critic_part,
-            critic_lr_factor=hyper.critic_lr_factor,
-            max_grad_norm=hyper.max_grad_norm,
-            clip_apart=self.clip_apart,
-            across=self.across,
-        )
-        minibatches = self._minibatches(policy, batch)
-        target_kl = hyper.target_kl if self.stop_on_kl else None
-        return learn(learner, minibatches, key, step, self.epochs, self.num_minibatches, target_kl)
+        hyper: Any,
+        progress: jax.Array,
+    ) -> tuple[PolicyState, Any, Metrics]:
+        """Player i's policy and learner after an update, or as they were `before` the rollout if
+        anything in them is not finite."""
+        given = (played, key, hyper, progress, self.layout)
+        params, learned, metrics = self.learners[i].learn(policy.params, state, *given)
+        policy = PolicyState(params, policy.obs_stats)
+        if not self.skip_nonfinite:
+            return policy, learned, metrics
+        good = all_finite((policy, learned))
+        policy = select(good, policy, before)
+        learned = select(good, learned, state)
+        return policy, learned, metrics | {"losses/skipped": 1.0 - good}
 
-    def _minibatches(self, policy: Policy, batch: Batch) -> Epoch:
-        sequences = policy.recurrent
-        if self.chunk_length is not None:
-            batch = chunks(batch, self.chunk_length)
-        if sequences:  # of what was remembered, only what was so at their starts
-            batch = batch._replace(context=jax.tree.map(lambda x: x[:1], batch.context))
-        facts = partial(self.objective.facts, across=self.across)
-        count = self.num_minibatches
-        _, worlds, agents = batch.active.shape
-        views, limit = batch.active.size // count, self.piece_rows
-        if sequences:
-            limit = None if limit is None else SEQUENCES * limit
-            pieces = fewest_pieces(worlds // count, views, limit)
-        else:
-            pieces = fewest_pieces(views // agents, views, limit)
-        if self.shuffle == "rows":
-            return in_rows(batch, facts, count, pieces, self.shards)
-        laid = blocks(batch, count, pieces, sequences)
-        return in_blocks(laid, facts, shuffled=self.shuffle == "blocks")
+    def step_alike(self, state: TrainState, hyper: Any) -> tuple[TrainState, Metrics]:
+        """`step` with the same hyperparameters for every learner."""
+        return self.step(state, (hyper,) * len(self.players))
 
+    def _played_metrics(self, played: Sequence[Trajectory], returns: EpisodeReturns) -> Metrics:
+        """Mean rewards, returns and numbers of worlds of a rollout. All shards meet once for
+        them."""
+        rewards = returns.info_totals(self.rollout_length)
+        for player, own in zip(self.players, played, strict=True):
+            totals = self._reward_totals(player, own)
+            rewards |= _named(totals, player.name, single=len(self.players) == 1)
+        rewards, ended = self.layout.sum((rewards, returns.totals()))
+        means = {name: total / jnp.maximum(n, 1.0) for name, (n, total) in rewards.items()}
+        return means | mean_returns(self.env.spec, *ended)
 
-def _unless_nonfinite(before: Learner, after: Learner, metrics: Metrics) -> tuple[Learner, Metrics]:
-    """What was learned, or what was known before if loss, gradient or anything learned is not
-    finite; also whether that was so. The step itself can overflow after a finite gradient."""
-    good = all_finite((metrics["losses/grad_norm"], metrics["losses/total_loss"], after))
-    return select(good, after, before), metrics | {"losses/skipped": 1.0 - good}
+    def _reward_totals(
+        self, player: Player, played: Trajectory
+    ) -> dict[str, tuple[jax.Array, jax.Array]]:
+        """How many rewards the player's agents in play had, and their sum. If the agents are of
+        opposing teams, of each team."""
+        mask = value_mask(played)
+        own = team_places(self.env.spec.teams, player.agents)
+        totals = {}
+        for name, places in own.items():
+            counted = mask[..., pick(places)]
+            key = "train/reward" if len(own) == 1 else f"train/reward/{name}"
+            totals[key] = counted.sum(), (played.reward[..., pick(places)] * counted).sum()
+        return totals
 
 
-def _named(metrics: Metrics, group: str, alone: bool) -> Metrics:
-    """`losses/policy_loss`, or `losses/policy_loss/adversary` where groups learn apart."""
-    return metrics if alone else {f"{name}/{group}": value for name, value in metrics.items()}
+def _named(metrics: dict[str, T], player: str, single: bool) -> dict[str, T]:
+    """`losses/policy_loss`, or `losses/policy_loss/adversary` with several players. Names under
+    `charts/` are about the whole run and stay as they are."""
+    if single:
+        return metrics
+    return {
+        name if name.startswith("charts/") else f"{name}/{player}": value
+        for name, value in metrics.items()
+    }

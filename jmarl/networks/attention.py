@@ -1,107 +1,112 @@
-"""Multi-head attention over agents: all at once (training) or one at a time (acting)."""
+"""Multi-head attention over agents with its residual: x + W·softmax(q·kᵀ/√d)·v.
 
-from typing import NamedTuple
+Two modules with one interface: `all` computes all agents at once (training), `step` one agent after
+the other (acting) with a cache that `init_cache` makes. Both have the same parameters.
+"""
+
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jax import lax
 
-from jmarl.networks.layers import affine, dense, side_by_side, split_heads
-from jmarl.networks.precision import softmax
-
-
-class Cache(NamedTuple):
-    """Keys and values of the agents that have acted. Worlds and heads are one axis, so that the
-    products read the arrays as they are: any reshape in between makes XLA copy all of them, every
-    turn."""
-
-    key: jax.Array  # [E·heads, N, D/heads]
-    value: jax.Array
-
-    @classmethod
-    def empty(cls, rep: jax.Array, heads: int) -> "Cache":
-        """Room for the N agents of `rep` `[E, N, D]`."""
-        worlds, agents, width = rep.shape
-        room = jnp.zeros((worlds * heads, agents, width // heads), rep.dtype)
-        return cls(room, room)
+from jmarl.kernels.attention import (
+    KeyValueCache,
+    Lookup,
+    attend,
+    attend_cached,
+    attend_to_table,
+)
+from jmarl.kernels.linear import fused_affine
+from jmarl.kernels.precision import at_least_float32
+from jmarl.networks.layers import dense, split_heads
 
 
-class Lookup(NamedTuple):
-    """Rows of a small table. What is computed of a row is then computed once, not for everyone who
-    has chosen it."""
+class CausalAttention(Protocol):
+    """The interface. `source` and `query` are features `[…, N, D]`, or a table's rows."""
 
-    choice: jax.Array  # […, K], one-hot
-    table: jax.Array  # [K, D]
+    def all(self, source: Any, query: Any) -> jax.Array:
+        """`[…, N, D]`: agent i attends to agents ≤ i."""
+        ...
 
-    @property
-    def rows(self) -> jax.Array:
-        """[…, D]"""
-        return affine(self.choice, self.table, None)
+    def init_cache(self, rep: jax.Array) -> Any:
+        """Of the agents of `rep` `[E, N, D]`, none of whom has acted."""
+        ...
+
+    def step(self, source: Any, query: Any, cache: Any, i: jax.Array) -> tuple[jax.Array, Any]:
+        """Row i of `all`, `[E, D]`, from agent i's own row; the cache knows those before it."""
+        ...
 
 
-class Attention(nn.Module):
-    """softmax(q·kᵀ/√d)·v, then a projection; queries may come from elsewhere than keys."""
+class Projections(nn.Module):
+    """Linear layers to keys, queries and values, and from the heads' results."""
 
     width: int
     heads: int
-    causal: bool
 
     def setup(self) -> None:
         self.key, self.query, self.value, self.proj = (dense(self.width, 0.01) for _ in range(4))
 
-    def __call__(self, source: jax.Array, query: jax.Array) -> jax.Array:
-        """`[…, N, D]` × `[…, N, D]` → `[…, N, D]`. Causal: agent i attends to agents ≤ i."""
-        k, v, q = (split_heads(x, self.heads) for x in self._project(source, query))
-        n = source.shape[-2]
-        visible = jnp.tril(jnp.ones((n, n), bool)) if self.causal else jnp.ones((n, n), bool)
-        return self._mix(q, k, v, visible)
+    def project(
+        self, source: jax.Array, query: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values `[…, heads, D/heads]`, as one or two wide products."""
+        layers = [self.key, self.value] + ([self.query] if query is source else [])
+        weights = [layer.weights(source.shape[-1]) for layer in layers]
+        kernels, biases = zip(*weights, strict=True)
+        k, v, *q = (split_heads(x, self.heads) for x in fused_affine(source, kernels, biases))
+        return q[0] if q else split_heads(self.query(query), self.heads), k, v
+
+
+class Attention(Projections):
+    """Queries may come from elsewhere than keys; the residual comes from where queries do."""
+
+    causal: bool
+
+    def all(self, source: jax.Array, query: jax.Array) -> jax.Array:
+        """`[…, N, D]` × `[…, N, D]` → `[…, N, D]`."""
+        mixed = attend(*self.project(source, query), self.causal)
+        return query + self.proj(mixed.reshape(query.shape))
+
+    def init_cache(self, rep: jax.Array) -> KeyValueCache:
+        return KeyValueCache.empty(rep, self.heads)
 
     def step(
-        self, source: jax.Array, query: jax.Array, cache: Cache, i: jax.Array
-    ) -> tuple[jax.Array, Cache]:
-        """Agent i alone, `[E, D]`: its key and value join the cache, its query looks back."""
-        size = self.width // self.heads
-        k, v, q = (x.reshape(-1, 1, size) for x in self._project(source, query))
-        cache = Cache(
-            lax.dynamic_update_slice_in_dim(cache.key, k, i, axis=1),
-            lax.dynamic_update_slice_in_dim(cache.value, v, i, axis=1),
-        )
-        # keys times query: the other way round would transpose the keys
-        scores = (cache.key @ q.reshape(-1, size, 1))[..., 0] / size**0.5  # [E·heads, N]
-        visible = (jnp.arange(scores.shape[-1]) <= i)[None]
-        weights = softmax(jnp.where(visible, scores, -jnp.inf), v.dtype)
-        mixed = weights[:, None] @ cache.value
-        return self.proj(mixed.reshape(source.shape)), cache
+        self, source: jax.Array, query: jax.Array, cache: KeyValueCache, i: jax.Array
+    ) -> tuple[jax.Array, KeyValueCache]:
+        mixed, cache = attend_cached(*self.project(source, query), cache, i)
+        return query + self.proj(mixed.reshape(query.shape)), cache
 
-    def among(self, source: Lookup, count: jax.Array) -> jax.Array:
-        """Each chosen row attends to rows of the same table, `count` `[…, K]` of each: equal keys
-        have equal weights, so softmax over agents is softmax over the table with log count added.
-        """
-        k, v, q = (split_heads(x, self.heads) for x in self._project(source.table, source.table))
-        scores = jnp.einsum("qhd,khd->qhk", q, k) / q.shape[-1] ** 0.5
+    def rows(self, x: jax.Array) -> jax.Array:
+        return x
+
+
+class TableAttention(Projections):
+    """Causal, among rows of one small table. Its cache counts how often each row was chosen."""
+
+    causal: ClassVar[bool] = True
+    entries: int  # of the table
+
+    def all(self, source: Lookup, query: Lookup) -> jax.Array:
+        count = jnp.cumsum(at_least_float32(source.choice), axis=-2)
+        return query.rows + self._attend(source, query, count)
+
+    def init_cache(self, rep: jax.Array) -> jax.Array:
+        """Counts `[E, K]`."""
+        return jnp.zeros((rep.shape[0], self.entries))
+
+    def step(
+        self, source: Lookup, query: Lookup, cache: jax.Array, i: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        del i
+        count = cache + source.choice
+        return query.rows + self._attend(source, query, count), count
+
+    def rows(self, x: Lookup) -> jax.Array:
+        return x.rows
+
+    def _attend(self, source: Lookup, query: Lookup, count: jax.Array) -> jax.Array:
+        q, k, v = self.project(source.table, query.table)
         kernel, bias = self.proj.weights(self.width)
-        kernel = kernel.reshape(*v.shape[1:], self.width).astype(v.dtype)
-        values = jnp.einsum("khd,hdo->hko", v, kernel)
-        seen = affine(source.choice, scores.reshape(len(scores), -1), None)
-        seen = seen.reshape(*count.shape[:-1], *scores.shape[1:])  # […, heads, K]
-        count = jnp.expand_dims(count, -2)
-        weights = softmax(jnp.where(count > 0, seen + jnp.log(count), -jnp.inf), v.dtype)
-        by_head = weights.reshape(*weights.shape[:-2], -1)
-        return affine(by_head, values.reshape(-1, self.width), bias)
-
-    def _project(self, source: jax.Array, query: jax.Array) -> list[jax.Array]:
-        """Keys, values, queries `[…, D]`."""
-        if query is source:
-            return side_by_side(source, [self.key, self.value, self.query])
-        return [*side_by_side(source, [self.key, self.value]), self.query(query)]
-
-    def _mix(self, q: jax.Array, k: jax.Array, v: jax.Array, visible: jax.Array) -> jax.Array:
-        """`visible`: `[queries, keys]`."""
-        # heads before agents: the products are then plain matrices, free of copies for one head
-        q, k, v = (jnp.swapaxes(x, -2, -3) for x in (q, k, v))
-        scores = q @ jnp.swapaxes(k, -1, -2) / q.shape[-1] ** 0.5
-        seen = visible.reshape((1,) * (scores.ndim - 2) + visible.shape)
-        weights = softmax(jnp.where(seen, scores, -jnp.inf), v.dtype)
-        mixed = jnp.swapaxes(weights @ v, -2, -3)
-        return self.proj(mixed.reshape(*mixed.shape[:-2], self.width))
+        assert bias is not None
+        return attend_to_table(query.choice, count, q, k, v, kernel, bias)

@@ -9,21 +9,12 @@ the action tokens are keys and values.
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
-from jmarl.networks.attention import Attention, Cache, Lookup
-from jmarl.networks.layers import (
-    SQRT2,
-    Dense,
-    Embed,
-    Head,
-    LayerNorm,
-    Mlp,
-    dense,
-    gelu,
-)
-from jmarl.networks.precision import wide
+from jmarl.kernels.attention import KeyValueCache, Lookup
+from jmarl.kernels.gelu import gelu
+from jmarl.networks.attention import Attention, CausalAttention, TableAttention
+from jmarl.networks.layers import SQRT2, Dense, Embed, Head, LayerNorm, Mlp, dense
 
 LOG_STD = 1.0  # the reference's, at the start
 
@@ -34,8 +25,8 @@ class EncodeBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        attended = Attention(self.width, self.heads, causal=False, name="attn")(x, x)
-        x = LayerNorm(name="ln1")(x + attended)
+        attention = Attention(self.width, self.heads, causal=False, name="attn")
+        x = LayerNorm(name="ln1")(attention.all(x, x))
         return LayerNorm(name="ln2")(x + Mlp(self.width, name="mlp")(x))
 
 
@@ -57,41 +48,40 @@ class Encoder(nn.Module):
 
 
 class BlockCache(NamedTuple):
-    actions: Any  # Cache of the attention among tokens; or counts [E, K] of one-hot ones
-    cross: Cache  # of the attention from representations to them
+    actions: Any  # of the attention among tokens
+    cross: KeyValueCache  # of the attention from representations to them
 
 
 class DecodeBlock(nn.Module):
     width: int
     heads: int
+    table: int = 0  # its tokens are rows of a table with so many entries; 0: of none
 
     def setup(self) -> None:
         self.ln1, self.ln2, self.ln3 = (LayerNorm() for _ in range(3))
-        self.attn1 = Attention(self.width, self.heads, causal=True)
+        if self.table:
+            self.attn1: CausalAttention = TableAttention(self.width, self.heads, self.table)
+        else:
+            self.attn1 = Attention(self.width, self.heads, causal=True)
         self.attn2 = Attention(self.width, self.heads, causal=True)
         self.mlp = Mlp(self.width)
 
     def __call__(self, x: jax.Array | Lookup, rep: jax.Array) -> jax.Array:
-        if isinstance(x, Lookup):
-            x = self.ln1(x.rows + self.attn1.among(x, jnp.cumsum(wide(x.choice), axis=-2)))
-        else:
-            x = self.ln1(x + self.attn1(x, x))
-        x = self.ln2(rep + self.attn2(x, rep))
-        return self.ln3(x + self.mlp(x))
+        h = self.ln1(self.attn1.all(x, x))
+        h = self.ln2(self.attn2.all(h, rep))
+        return self.ln3(h + self.mlp(h))
+
+    def init_cache(self, rep: jax.Array) -> BlockCache:
+        return BlockCache(self.attn1.init_cache(rep), self.attn2.init_cache(rep))
 
     def step(
         self, x: jax.Array | Lookup, rep: jax.Array, cache: BlockCache, i: jax.Array
     ) -> tuple[jax.Array, BlockCache]:
         """Agent i alone, `[…, D]`."""
-        if isinstance(x, Lookup):
-            actions = cache.actions + x.choice
-            x = self.ln1(x.rows + self.attn1.among(x, actions))
-        else:
-            attended, actions = self.attn1.step(x, x, cache.actions, i)
-            x = self.ln1(x + attended)
-        attended, cross = self.attn2.step(x, rep, cache.cross, i)
-        x = self.ln2(rep + attended)
-        return self.ln3(x + self.mlp(x)), BlockCache(actions, cross)
+        h, actions = self.attn1.step(x, x, cache.actions, i)
+        h, cross = self.attn2.step(self.ln1(h), rep, cache.cross, i)
+        h = self.ln2(h)
+        return self.ln3(h + self.mlp(h)), BlockCache(actions, cross)
 
 
 class Decoder(nn.Module):
@@ -108,7 +98,8 @@ class Decoder(nn.Module):
     def setup(self) -> None:
         self.embed = action_embedding(self.width, self.continuous)
         self.ln = LayerNorm()
-        self.block = [DecodeBlock(self.width, self.heads) for _ in range(self.blocks)]
+        tables = [1 + self.actions if self.one_hot else 0] + [0] * (self.blocks - 1)
+        self.block = [DecodeBlock(self.width, self.heads, table) for table in tables]
         self.head = Head(self.width, self.actions)
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
@@ -141,11 +132,9 @@ class Decoder(nn.Module):
             grown.append(block_cache)
         return x, tuple(grown)
 
-    def empty_cache(self, rep: jax.Array) -> tuple[BlockCache, ...]:
-        """Room for all N agents' keys and values; `rep` `[E, N, D]` gives the shape."""
-        empty = Cache.empty(rep, self.heads)
-        first = jnp.zeros((rep.shape[0], 1 + self.actions)) if self.one_hot else empty
-        return BlockCache(first, empty), *(BlockCache(empty, empty),) * (self.blocks - 1)
+    def init_cache(self, rep: jax.Array) -> tuple[BlockCache, ...]:
+        """Of N agents, none of whom has acted; `rep` `[E, N, D]` gives the shape."""
+        return tuple(block.init_cache(rep) for block in self.block)
 
     def _read(self, tokens: jax.Array) -> jax.Array | Lookup:
         if self.one_hot:
@@ -168,6 +157,10 @@ def action_embedding(width: int, continuous: bool) -> Dense:
     return dense(width, SQRT2, use_bias=continuous)
 
 
+Features = Any  # what a model knows of observations, a tree of `[…, N, …]`
+TurnMemory = Any  # and what it remembers of the turns before
+
+
 class Model(Protocol):
     """What a team's network offers, whatever is inside."""
 
@@ -175,22 +168,22 @@ class Model(Protocol):
     valued_by_actions: ClassVar[bool]  # and so does its value
     value_head: ClassVar[tuple[str, ...]]  # the path to the `Head` that gives values
 
-    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Any:
-        """`[…, N, O]` → features, a tree of `[…, N, …]`. Where `real`, which broadcasts to `obs`,
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+        """`[…, N, O]` → features. Where `real`, which broadcasts to `obs`,
         is 0, observations are padding."""
         ...
 
-    def decode(self, tokens: jax.Array, features: Any) -> tuple[jax.Array, jax.Array]:
+    def decode(self, tokens: jax.Array, features: Features) -> tuple[jax.Array, jax.Array]:
         """Logits `[…, N, A]` and values `[…, N]` of all agents, in one pass."""
         ...
 
-    def start(self, features: Any) -> Any:
+    def start(self, features: Features) -> TurnMemory:
         """What is remembered before the first agent's turn."""
         ...
 
     def step(
-        self, token: jax.Array, features: Any, memory: Any, i: jax.Array
-    ) -> tuple[jax.Array, jax.Array, Any]:
+        self, token: jax.Array, features: Features, memory: TurnMemory, i: jax.Array
+    ) -> tuple[jax.Array, jax.Array, TurnMemory]:
         """Agent i's turn: logits `[…, A]`, value `[…]` and memory."""
         ...
 
@@ -233,16 +226,16 @@ class Mat(TeamNetwork):
         value, rep = features
         return self.decoder(tokens, rep), value
 
-    def start(self, features: tuple[jax.Array, jax.Array]) -> Any:
-        return self.decoder.empty_cache(features[1])
+    def start(self, features: tuple[jax.Array, jax.Array]) -> tuple[BlockCache, ...]:
+        return self.decoder.init_cache(features[1])
 
     def step(
         self,
         token: jax.Array,
         features: tuple[jax.Array, jax.Array],
-        memory: Any,
+        memory: tuple[BlockCache, ...],
         i: jax.Array,
-    ) -> tuple[jax.Array, jax.Array, Any]:
+    ) -> tuple[jax.Array, jax.Array, TurnMemory]:
         value, rep = features
         logits, memory = self.decoder.step(token, rep, memory, i)
         return logits, value, memory

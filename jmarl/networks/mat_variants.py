@@ -1,19 +1,21 @@
 """The reference's relatives of MAT: each leaves a part of it out, to show what the part is for."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from jmarl.kernels.gelu import gelu
+from jmarl.kernels.precision import at_least_float32
 from jmarl.networks.gru import Gru
 from jmarl.networks.layers import (
     SQRT2,
     Embed,
     Head,
     LayerNorm,
+    NormDense,
     dense,
-    gelu,
     last_dense,
     torch_uniform,
 )
@@ -26,36 +28,35 @@ from jmarl.networks.mat import (
     action_embedding,
     log_std_init,
 )
-from jmarl.networks.precision import wide
 
-Features = tuple[jax.Array, jax.Array]  # values […, N] and what logits are made of […, N, …]
+Encoded = tuple[jax.Array, jax.Array]  # values […, N] and what logits are made of […, N, …]
 
 
-class Apart(TeamNetwork):
+class IndependentDecoder(TeamNetwork):
     """Agents that do not hear each other's actions: features are values and logits already."""
 
     sequential: ClassVar[bool] = False
     valued_by_actions: ClassVar[bool] = False
     value_head: ClassVar[tuple[str, ...]] = ("encoder", "head")
 
-    def decode(self, tokens: jax.Array, features: Features) -> Features:
+    def decode(self, tokens: jax.Array, features: Encoded) -> Encoded:
         del tokens
         value, logits = features
         return logits, value
 
-    def start(self, features: Features) -> tuple[()]:
+    def start(self, features: Encoded) -> tuple[()]:
         del features
         return ()
 
     def step(
-        self, token: jax.Array, features: Features, memory: tuple[()], i: jax.Array
+        self, token: jax.Array, features: Encoded, memory: tuple[()], i: jax.Array
     ) -> tuple[jax.Array, jax.Array, tuple[()]]:
         del token, i
         value, logits = features
         return logits, value, memory
 
 
-class Actor(nn.Module):
+class ActorNet(nn.Module):
     """MAT-Dec's actor: an MLP of one agent's observation."""
 
     width: int
@@ -63,11 +64,12 @@ class Actor(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
-        normed = LayerNorm(name="ln_0").of_inputs(x, real)
+        norm = LayerNorm(name="ln_0")
         for i in (1, 2):
-            x = gelu(dense(self.width, SQRT2, name=f"dense_{i}")(normed))
-            normed = LayerNorm(name=f"ln_{i}").unscaled(x)
-        return last_dense(self.actions, 0.01, name="out")(normed)
+            linear = dense(self.width, SQRT2, name=f"dense_{i}")
+            x, real = gelu(NormDense(norm, linear)(x, real)), None
+            norm = LayerNorm(name=f"ln_{i}")
+        return NormDense(norm, last_dense(self.actions, 0.01, name="out"))(x)
 
 
 class Actors(nn.Module):
@@ -81,9 +83,13 @@ class Actors(nn.Module):
 
     def setup(self) -> None:
         each = nn.vmap(
-            Actor, in_axes=-2, out_axes=-2, variable_axes={"params": 0}, split_rngs={"params": True}
+            ActorNet,
+            in_axes=-2,
+            out_axes=-2,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
         )
-        self.actor = (Actor if self.shared else each)(self.width, self.actions)
+        self.actor = (ActorNet if self.shared else each)(self.width, self.actions)
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
@@ -91,7 +97,7 @@ class Actors(nn.Module):
         return self.actor(obs, real)
 
 
-class MatDec(Apart):
+class MatDec(IndependentDecoder):
     """Central values from the encoder, decisions from each agent's own observation."""
 
     share_actor: bool = True
@@ -101,14 +107,14 @@ class MatDec(Apart):
         form = (self.continuous, self.share_actor, self.start_log_std)
         self.decoder = Actors(self.width, self.actions, *form)
 
-    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Encoded:
         return self.encoder(obs, real)[0], self.decoder(obs, real)
 
     def noise(self) -> jax.Array:
         return self.decoder.log_std
 
 
-class MatEncoder(Apart):
+class MatEncoder(IndependentDecoder):
     """Decisions from the encoder's representations, all at once."""
 
     def setup(self) -> None:
@@ -117,7 +123,7 @@ class MatEncoder(Apart):
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
-    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+    def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Encoded:
         value, rep = self.encoder(obs, real)
         return value, self.act_head(rep)
 
@@ -148,7 +154,7 @@ class MatDecoder(TeamNetwork):
         return self.decoder.head(x), self.val_head(x)[..., 0]
 
     def start(self, features: jax.Array) -> tuple[BlockCache, ...]:
-        return self.decoder.empty_cache(features)
+        return self.decoder.init_cache(features)
 
     def step(
         self, token: jax.Array, features: jax.Array, memory: tuple[BlockCache, ...], i: jax.Array
@@ -181,7 +187,7 @@ class GruEncoder(nn.Module):
         self.gru = _gru(self.width)
         self.head = Head(self.width, 1)
 
-    def __call__(self, obs: jax.Array, real: jax.Array | None = None) -> Features:
+    def __call__(self, obs: jax.Array, real: jax.Array | None = None) -> Encoded:
         rep = _along_agents(self.gru, self.ln(self.obs(obs, real)))
         return self.head(rep)[..., 0], rep
 
@@ -203,7 +209,7 @@ class GruDecoder(nn.Module):
     def __call__(self, tokens: jax.Array, rep: jax.Array) -> jax.Array:
         return self.head(_along_agents(self.gru, self._read(tokens, rep)))
 
-    def empty_cache(self, rep: jax.Array) -> jax.Array:
+    def init_cache(self, rep: jax.Array) -> jax.Array:
         """The states before the first agent; a `Decoder` remembers keys and values instead."""
         return _no_state(rep)
 
@@ -230,10 +236,10 @@ def _along_agents(gru: Gru, x: jax.Array) -> jax.Array:
 
 def _no_state(x: jax.Array) -> jax.Array:
     """[layers, …, D] for features `[…, N, D]`."""
-    return wide(jnp.zeros((LAYERS, *x.shape[:-2], x.shape[-1]), x.dtype))
+    return at_least_float32(jnp.zeros((LAYERS, *x.shape[:-2], x.shape[-1]), x.dtype))
 
 
-VARIANTS: dict[str, Any] = {
+VARIANTS: dict[str, type[TeamNetwork]] = {
     "mat_dec": MatDec,
     "mat_encoder": MatEncoder,
     "mat_decoder": MatDecoder,

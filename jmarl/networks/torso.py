@@ -4,6 +4,7 @@ LayerNorm? → (Linear → activation → LayerNorm?)ⁿ → (GRU → LayerNorm?
 (Linear → activation → LayerNorm?)ᵐ → Linear.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from jmarl.errors import ConfigError
 from jmarl.literals import Activation, HeadInit
 from jmarl.networks.gru import Gru
 from jmarl.networks.layers import (
     SQRT2,
-    Features,
     LayerNorm,
-    Normed,
+    NormDense,
     dense,
     last_dense,
     orthogonal,
@@ -41,6 +42,7 @@ class Shape:
     recurrent: bool = False
     gru_layers: int = 1  # one after the other
     gru_norm: bool = True  # after the last of them
+    body: Callable[..., nn.Module] | None = None  # makes what stands in for the hidden layers
 
 
 class Net(nn.Module):
@@ -57,40 +59,79 @@ class Net(nn.Module):
         x: jax.Array,
         ids: jax.Array | None,
         state: Any,
-        fresh: jax.Array | None,
+        episode_start: jax.Array | None,
         real: jax.Array | None = None,
     ) -> tuple[jax.Array, Any]:
         """Also the GRU's last state `[…, N, layers, H]`. `ids` `[N, N]` join after the
-        representation; `fresh` `[L, …]` marks where an episode begins; `real` `[N, D]` is 0 where
-        inputs are padding."""
-        norm = self.shape.input_norm
-        read: Features = LayerNorm(name="input_norm").of_inputs(x, real) if norm else x
+        representation; `episode_start` `[L, …]` marks where an episode begins; `real` `[N, D]` is 0
+        where inputs are padding."""
+        norm = LayerNorm(name="input_norm") if self.shape.input_norm else None
+        if norm is not None and real is not None:
+            x, norm = norm.of_real(x, real), None
         gain = GAINS[self.shape.activation] if self.shape.gain is None else self.shape.gain
         as_torch = self.shape.head_init == "torch_default"
-        read = self._layers(read, self.shape.hidden, "", gain)
+        if self.shape.body is None:
+            x, norm = self._layers(x, norm, self.shape.hidden, "", gain)
+        else:
+            x, norm = self._own_body(norm(x) if norm else x), None
         if self.shape.recurrent:
-            width, layers = read.shape[-1], self.shape.gru_layers
-            gru = Gru(width, layers, stacked_orthogonal, nn.initializers.zeros, name="gru")
-            spread = None if fresh is None else jnp.broadcast_to(fresh[..., None], read.shape[:-1])
-            told, last = gru(read, jnp.moveaxis(state, -2, 0), spread)
-            read = LayerNorm(name="gru_norm").unscaled(told) if self.shape.gru_norm else told
-            state = jnp.moveaxis(last, 0, -2)
+            x, state = self._along_time(x, norm, state, episode_start)
+            norm = LayerNorm(name="gru_norm") if self.shape.gru_norm else None
         if ids is not None:
-            read = _with_ids(read.plain if isinstance(read, Normed) else read, ids)
-        read = self._layers(read, self.shape.head_hidden, "head_", None if as_torch else gain)
+            x, norm = _with_ids(norm(x) if norm else x, ids), None
+        head_gain = None if as_torch else gain
+        x, norm = self._layers(x, norm, self.shape.head_hidden, "head_", head_gain)
         if self.log_std is not None:
             self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
         out = last_dense(self.out, None if as_torch else self.out_gain, name="out")
-        return out(read), state
+        return NormDense(norm, out)(x), state
+
+    def _own_body(self, x: jax.Array) -> jax.Array:
+        """`[…, N, D]` → `[…, N, F]`."""
+        assert self.shape.body is not None
+        features, width = self.shape.body(name="body")(x), self.shape.hidden[-1]
+        if features.shape[:-1] != x.shape[:-1]:
+            raise ConfigError(
+                f"net.body turns inputs of shape {x.shape} into features of shape "
+                f"{features.shape}; only the last axis may differ."
+            )
+        if self.shape.recurrent and features.shape[-1] != width:
+            raise ConfigError(
+                f"net.body returns {features.shape[-1]} features, but the GRU after it has "
+                f"{width}: choose net.hidden={features.shape[-1]}."
+            )
+        return features
 
     def _layers(
-        self, read: Features, sizes: tuple[int, ...], prefix: str, gain: float | None
-    ) -> Features:
-        shape = self.shape
+        self,
+        x: jax.Array,
+        norm: LayerNorm | None,
+        sizes: tuple[int, ...],
+        prefix: str,
+        gain: float | None,
+    ) -> tuple[jax.Array, LayerNorm | None]:
+        """x ← activation(W·norm(x) + b) for each size. Returns the last norm without applying it:
+        the layer that reads x folds it into its weights."""
+        activation = ACTIVATIONS[self.shape.activation]
         for i, size in enumerate(sizes):
-            x = ACTIVATIONS[shape.activation](dense(size, gain, name=f"{prefix}dense_{i}")(read))
-            read = LayerNorm(name=f"{prefix}ln_{i}").unscaled(x) if shape.layer_norm else x
-        return read
+            x = activation(NormDense(norm, dense(size, gain, name=f"{prefix}dense_{i}"))(x))
+            norm = LayerNorm(name=f"{prefix}ln_{i}") if self.shape.layer_norm else None
+        return x, norm
+
+    def _along_time(
+        self,
+        x: jax.Array,
+        norm: LayerNorm | None,
+        state: jax.Array,
+        episode_start: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The GRU over `[L, …, N, D]`, from states `[…, N, layers, H]` to the last."""
+        width, layers = x.shape[-1], self.shape.gru_layers
+        gru = Gru(width, layers, stacked_orthogonal, nn.initializers.zeros, name="gru")
+        if episode_start is not None:
+            episode_start = jnp.broadcast_to(episode_start[..., None], x.shape[:-1])
+        x, last = gru(x, jnp.moveaxis(state, -2, 0), episode_start, norm)
+        return x, jnp.moveaxis(last, 0, -2)
 
 
 def _with_ids(x: jax.Array, ids: jax.Array) -> jax.Array:

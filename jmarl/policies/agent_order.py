@@ -4,6 +4,8 @@
 import jax
 import jax.numpy as jnp
 
+from jmarl.kernels.permutation import unpermute
+
 Order = jax.Array | None
 
 
@@ -26,10 +28,8 @@ def to_agents(order: Order, x: jax.Array) -> jax.Array:
 
 
 def to_agents_smoothly(order: Order, x: jax.Array) -> jax.Array:
-    """As `to_agents`, for floats `[…, N]` or `[…, N, K]` that gradients pass: a product with
-    one-hot rows, because the gradient of a gather is slow."""
+    """As `to_agents`, for floats `[…, N]` or `[…, N, K]` that gradients pass."""
     if order is None:
         return x
-    turn_of = jnp.swapaxes(jax.nn.one_hot(order, order.shape[-1], dtype=x.dtype), -1, -2)
     columns = x[..., None] if x.ndim == order.ndim else x
-    return jnp.matmul(turn_of, columns, precision="highest").reshape(x.shape)
+    return unpermute(order, columns).reshape(x.shape)

@@ -12,13 +12,15 @@ score the same stored number, so the PPO ratio starts at 1 even at a bound.
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import distrax
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jmarl.envs.spaces import Box
+from jmarl.kernels.gamma import digamma, gamma_variate, log_gamma
 from jmarl.literals import Distribution
+from jmarl.types import Noise
 
 # log σ at the start. A wide tanh draws most actions near a bound; simple_spread learns faster so.
 LOG_STD: dict[Distribution, float] = {"gaussian": 0.0, "tanh": 1.0, "beta": 0.0}
@@ -27,11 +29,11 @@ NODES = 8  # of the quadrature for the entropy of `tanh`
 
 
 class Continuous(Protocol):
-    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
+    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> Noise:
         """All random numbers that samples of this shape need, leaves of this shape."""
         ...
 
-    def sample(self, noise: Any, logits: jax.Array, scale: jax.Array) -> jax.Array: ...
+    def sample(self, noise: Noise, logits: jax.Array, scale: jax.Array) -> jax.Array: ...
 
     def mode(self, logits: jax.Array) -> jax.Array:
         """The deterministic action."""
@@ -52,7 +54,7 @@ def make_continuous(space: Box, distribution: Distribution) -> Continuous:
 class Gaussian:
     """a = μ + σ·z without bounds: worlds clip it. μ = logits, σ = scale."""
 
-    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return jax.random.normal(key, shape, dtype)
 
     def sample(self, noise: jax.Array, logits: jax.Array, scale: jax.Array) -> jax.Array:
@@ -78,7 +80,7 @@ class TanhGaussian:
 
     space: Box
 
-    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
         return jax.random.normal(key, shape, dtype)
 
     def sample(self, noise: jax.Array, logits: jax.Array, scale: jax.Array) -> jax.Array:
@@ -122,18 +124,19 @@ class Beta:
 
     space: Box
 
-    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
+    def noise(self, key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike) -> Noise:
         """For two Gamma variates: a normal and an exponential number for each proposal."""
         normal_key, exponential_key = jax.random.split(key)
         many = (2 * ROUNDS, *shape)
         normal = jax.random.normal(normal_key, many, dtype)
         return tuple(normal), tuple(jax.random.exponential(exponential_key, many, dtype))
 
-    def sample(self, noise: Any, logits: jax.Array, scale: jax.Array) -> jax.Array:
+    def sample(self, noise: Noise, logits: jax.Array, scale: jax.Array) -> jax.Array:
         """G₁/(G₁ + G₂) of two Gamma variates."""
         above, below = _peaked(logits, scale)
         pairs = list(zip(*noise, strict=True))
-        first, second = _gamma(1 + above, pairs[:ROUNDS]), _gamma(1 + below, pairs[ROUNDS:])
+        first = gamma_variate(1 + above, pairs[:ROUNDS])
+        second = gamma_variate(1 + below, pairs[ROUNDS:])
         return self.space.from_unit(first / (first + second))
 
     def mode(self, logits: jax.Array) -> jax.Array:
@@ -151,8 +154,8 @@ class Beta:
         above, below = _peaked(logits, scale)
         both = above + below
         constant = _log_beta(1 + above, 1 + below) + self.space.log_width(logits)
-        expected = above * _digamma(1 + above) + below * _digamma(1 + below)
-        return constant - expected + both * _digamma(2 + both)
+        expected = above * digamma(1 + above) + below * digamma(1 + below)
+        return constant - expected + both * digamma(2 + both)
 
 
 def _peaked(logits: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -163,50 +166,12 @@ def _peaked(logits: jax.Array, scale: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _log_beta(alpha: jax.Array, beta: jax.Array) -> jax.Array:
     """log B(α, β). (jax's own betaln approximates it to only 1e-6 where α or β is above 8.)"""
-    return _log_gamma(alpha) + _log_gamma(beta) - _log_gamma(alpha + beta)
-
-
-# Stirling's series at w = z + 6, where Γ(w) = Γ(z)·z(z+1)…(z+5): to 1e-12 for z ≥ 1. It vectorises,
-# and so do its derivatives; with jax's own functions a gradient takes three times as long.
-
-
-def _log_gamma(z: jax.Array) -> jax.Array:
-    w, q = z + 6, z * (z + 5)  # the product is q·(q + 4)·(q + 6)
-    series = _polynomial(1 / w**2, 1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-    stirling = (w - 0.5) * jnp.log(w) - w + np.log(2 * np.pi) / 2 + series / w
-    return stirling - jnp.log(q * (q + 4) * (q + 6))
-
-
-def _digamma(z: jax.Array) -> jax.Array:
-    w, q = z + 6, z * (z + 5)
-    y = 1 / w**2
-    series = _polynomial(y, 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
-    steps = (2 * z + 5) * (1 / q + 1 / (q + 4) + 1 / (q + 6))
-    return jnp.log(w) - 0.5 / w - y * series - steps
-
-
-def _polynomial(y: jax.Array, *coefficients: float) -> jax.Array:
-    total = jnp.zeros_like(y)
-    for coefficient in reversed(coefficients):
-        total = total * y + coefficient
-    return total
-
-
-def _gamma(alpha: jax.Array, proposals: list[tuple[jax.Array, jax.Array]]) -> jax.Array:
-    """Gamma(α, 1) for α ≥ 1 by the method of Marsaglia and Tsang (2000): d·v with
-    v = (1 + z/√(9d))³ and d = α - ⅓ is accepted if -log(uniform) > d·(v - 1 - log v) - z²/2. The
-    first proposal that is accepted counts, or else the last."""
-    d = alpha - 1 / 3
-    taken = None
-    for normal, exponential in reversed(proposals):
-        v = jnp.maximum(1 + normal / jnp.sqrt(9 * d), 1e-12) ** 3
-        accepted = exponential > d * (v - 1 - jnp.log(v)) - normal**2 / 2
-        taken = v if taken is None else jnp.where(accepted, v, taken)
-    assert taken is not None
-    return d * taken
+    return log_gamma(alpha) + log_gamma(beta) - log_gamma(alpha + beta)
 
 
 def _normal(logits: jax.Array, scale: jax.Array) -> Any:
+    import distrax  # takes two seconds, and few programs need it
+
     return distrax.Normal(logits, _spread(scale, logits))
 
 

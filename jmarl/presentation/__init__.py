@@ -1,1 +1,1 @@
-"""The look of figures and pages."""
+"""Styles and templates of figures and pages."""

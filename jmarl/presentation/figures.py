@@ -1,4 +1,4 @@
-"""How figures look. Imported only where some are drawn: matplotlib takes a second."""
+"""The style of figures. Import it lazily: matplotlib takes a second."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ DPI = 130
 
 
 def new_figure(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
-    """Inches."""
+    """A figure of that size in inches, and its axes."""
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
@@ -19,6 +19,6 @@ def new_figure(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """In the format that the name ends with."""
+    """Save in the format of the file's suffix."""
     figure.savefig(path, dpi=DPI)
     return path

@@ -1,4 +1,4 @@
-"""How a run ends: with a moving picture of the best that it has learned."""
+"""Draws a GIF of the best policy at the end of a run."""
 
 from pathlib import Path
 
@@ -9,45 +9,49 @@ from rich.console import Console
 from jmarl.config.train_config import Config
 from jmarl.envs.mpe.env import Mpe
 from jmarl.execution import multihost
-from jmarl.execution.members import Parameters
-from jmarl.execution.population import Crew
+from jmarl.execution.members import Policies
+from jmarl.execution.population import Population
 from jmarl.learning.trainer import Trainer
 from jmarl.runs.files import REPLAY
-from jmarl.runs.loop import Outcome
+from jmarl.runs.loop import LoopResult
 
 FPS = 8
-SEED = 1  # of the episode that is shown
+SEED = 1  # of the episode that is drawn
 
 
 def draw_best(
-    config: Config, crew: Crew, outcome: Outcome, places: list[Path], console: Console
+    config: Config,
+    population: Population,
+    outcome: LoopResult,
+    places: list[Path],
+    console: Console,
 ) -> None:
-    """Of several seeds the one with the highest score is drawn, in its own directory `places[i]`:
-    all of them would take too long. All processes must come here; the first one draws. Whatever
-    goes wrong costs the picture only."""
-    drawable = config.gif and isinstance(crew.trainer.env, Mpe)
-    if not drawable or outcome.stopped_by is not None or crew.best is None:
+    """Draw the seed with the highest score, in its directory `places[i]`; drawing all seeds would
+    take too long. Every process must call this; only the main one draws. Errors are reported and
+    otherwise ignored."""
+    drawable = config.gif and isinstance(population.trainer.env, Mpe)
+    if not drawable or outcome.stopped_by is not None or population.best is None:
         return
-    member = int(np.argmax(crew.best.score))
-    best = multihost.fetched(crew.best.of(member), crew.mesh)
-    if not multihost.first():
+    member = int(np.argmax(population.best.score))
+    best = multihost.gather_to_host(population.best.of(member), population.mesh)
+    if not multihost.is_main_process():
         return
     try:
-        _draw(config, crew.trainer, best, places[member] / REPLAY)
-        told = f"what it looks like: {places[member] / REPLAY}"
+        _draw(config, population.trainer, best, places[member] / REPLAY)
+        message = f"replay of the best policy: {places[member] / REPLAY}"
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        told = f"no picture could be drawn of the best policy ({reason}); all else is saved."
+        message = f"could not draw a replay of the best policy ({reason}); all else is saved."
     if not config.quiet:
-        console.print(told, markup=False, soft_wrap=True)
+        console.print(message, markup=False, soft_wrap=True)
 
 
-def _draw(config: Config, trainer: Trainer, best: Parameters, path: Path) -> None:
+def _draw(config: Config, trainer: Trainer, best: Policies, path: Path) -> None:
     from jmarl.evaluation.trained_policy import TrainedPolicy
     from jmarl.replays.gif import gif
     from jmarl.replays.replay import record
 
-    params, norms = jax.tree.map(np.asarray, best)
-    policy = TrainedPolicy(config, trainer.env, trainer.groups, params, norms)
+    policies = jax.tree.map(np.asarray, best)
+    policy = TrainedPolicy(config, trainer.env, trainer.players, policies)
     replay = record(policy, jax.random.key(SEED), episodes=1, attention=False)
     path.write_bytes(gif(replay, [0], FPS))

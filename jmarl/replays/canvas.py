@@ -1,4 +1,4 @@
-"""Drawing with Pillow: smooth edges, text that is wrapped, few colours."""
+"""Drawing with Pillow: smooth edges, wrapped text, a small palette."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -6,11 +6,13 @@ from functools import cache
 
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
-SHARP = 3  # drawn this many times larger, then shrunk: edges become smooth
-LINE_HEIGHT = 1.3  # of the text's size
+SHARP = 3  # draw this many times larger, then shrink: edges become smooth
+LINE_HEIGHT = 1.3  # relative to the text size
 BLENDS = (0.25, 0.5, 0.75)
 PALETTE = 256
-NEAR = 8  # levels: Pillow matches no finer than 4, and would take an edge's colour for a plain one
+# Minimum distance between palette colours, in levels. Pillow matches colours only to within 4
+# levels and would otherwise draw flat areas in the colour of an edge.
+NEAR = 8
 
 Point = tuple[float, float]
 
@@ -20,7 +22,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size * SHARP)
 
 
-class Pen:
+class Canvas:
     """All lengths are pixels of the finished picture."""
 
     def __init__(self, width: int, height: int, paper: str) -> None:
@@ -30,7 +32,7 @@ class Pen:
     def disc(
         self, at: Point, radius: float, fill: str | None, edge: str | None = None, width: float = 1
     ) -> None:
-        """The edge lies within the radius."""
+        """Draw a disc; its edge lies inside the radius."""
         x, y, r = at[0] * SHARP, at[1] * SHARP, radius * SHARP
         box = (x - r, y - r, x + r, y + r)
         self._draw.ellipse(box, fill, edge, round(width * SHARP) if edge else 0)
@@ -64,7 +66,7 @@ class Pen:
         anchor: str = "la",
         halo: str | None = None,
     ) -> None:
-        """A halo keeps words legible on whatever is under them."""
+        """Draw text; a halo keeps it legible on any background."""
         place, stroke = (at[0] * SHARP, at[1] * SHARP), SHARP if halo else 0
         font = _font(size)
         self._draw.text(place, words, colour, font, anchor, stroke_width=stroke, stroke_fill=halo)
@@ -77,8 +79,8 @@ def text_width(words: str, size: int) -> float:
     return _font(size).getlength(words) / SHARP
 
 
-def wrapped(words: str, size: int, width: float) -> list[str]:
-    """Lines no wider than `width`, unless a single word is."""
+def wrap(words: str, size: int, width: float) -> list[str]:
+    """Break text into lines no wider than `width`, unless a single word is wider."""
     lines: list[str] = []
     for word in words.split():
         if lines and text_width(f"{lines[-1]} {word}", size) <= width:
@@ -88,24 +90,23 @@ def wrapped(words: str, size: int, width: float) -> list[str]:
     return lines
 
 
-def mixed(one: str, other: str, share: float) -> str:
-    """A colour that is `share` of the way to the other."""
+def blend(one: str, other: str, share: float) -> str:
+    """The colour `share` of the way from `one` to `other`."""
     levels = zip(ImageColor.getrgb(one), ImageColor.getrgb(other), strict=True)
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in levels)
 
 
-def _apart(one: Sequence[int], other: Sequence[int]) -> int:
+def _colour_distance(one: Sequence[int], other: Sequence[int]) -> int:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-def few_colours(frames: Iterable[Image.Image], colours: Sequence[str]) -> list[Image.Image]:
-    """Frames over one palette: these colours exactly, and what smooth edges between two of them
-    are made of."""
+def quantize(frames: Iterable[Image.Image], colours: Sequence[str]) -> list[Image.Image]:
+    """Quantize frames to one palette: the given colours, and blends of two for smooth edges."""
     pairs = itertools.combinations(dict.fromkeys(colours), 2)
-    edges = [mixed(one, other, share) for one, other in pairs for share in BLENDS]
+    edges = [blend(one, other, share) for one, other in pairs for share in BLENDS]
     entries = [ImageColor.getrgb(colour) for colour in dict.fromkeys(colours)]
     for colour in map(ImageColor.getrgb, edges):
-        if all(_apart(colour, entry) >= NEAR for entry in entries):
+        if all(_colour_distance(colour, entry) >= NEAR for entry in entries):
             entries.append(colour)
     palette = Image.new("P", (1, 1))
     palette.putpalette([level for entry in entries[:PALETTE] for level in entry])

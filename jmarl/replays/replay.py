@@ -1,7 +1,8 @@
-"""Episodes of a policy in particle worlds, step by step: what pictures of it are made from."""
+"""Records episodes of a policy in particle worlds, step by step, for drawing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,53 +12,66 @@ from jax import lax
 
 from jmarl.envs.base import Team
 from jmarl.envs.mpe.actions import decode
-from jmarl.envs.mpe.env import Mpe
-from jmarl.envs.mpe.world import Cast, World
+from jmarl.envs.mpe.collect_treasure import NONE, Treasures
+from jmarl.envs.mpe.env import Mpe, Scenario
+from jmarl.envs.mpe.world import Entities, World, where_worlds
 from jmarl.errors import ConfigError
 from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.execution.compiler import quick_options
-from jmarl.learning.rollout import act_all, noise_of, perceive
-from jmarl.learning.running_statistics import Normalisers
-from jmarl.policies.base import Group, group_view
-from jmarl.replays.attention import Attention, Watched, attention_of
-from jmarl.replays.attention import gathered as gathered_attention
-from jmarl.replays.legend import Story, story_of
+from jmarl.learning.acting import Play, all_noise, init_memory, play_step
+from jmarl.policies.base import Player
+from jmarl.replays.attention import RecordedDecision, TeamAttention, attention_of, make_attention
+from jmarl.replays.legend import ScenarioLegend, legend_of
+from jmarl.types import PolicyState
 
-MIN_REACH = 1.15  # worlds begin within ±1
-SILENCE = 1e-6  # a speaker all of whose numbers are below has said nothing
+MIN_REACH = 1.15  # entities start within ±1
+SILENCE = 1e-6  # a message with no larger component counts as none
 
 
-class Played(NamedTuple):
-    """T steps of all worlds; worlds lie on the last axis of `first` and `after`."""
+class PlayedSteps(NamedTuple):
+    """T steps of all worlds; worlds are the last axis of `first` and `after`."""
 
     first: World
     after: World  # [T, …]
     action: jax.Array  # [T, E, N, …]
     reward: jax.Array  # [T, E, N]
     move: jax.Array  # [T, E, N, 2]
-    watched: tuple[Watched, ...]  # of each group, if asked for
+    running: jax.Array  # [T, E] whether the episode had not ended before the step
+    decisions: tuple[RecordedDecision, ...]  # of each group; empty unless attention is recorded
+
+
+class Cargo(NamedTuple):
+    """Landmarks that come and go. They and what agents carry have the colour of an agent; -1: the
+    landmark is not there, the agent carries nothing."""
+
+    place: np.ndarray  # [E, T+1, L, 2]
+    owner: np.ndarray  # [E, T+1, L] the agent whose colour a landmark has
+    carried: np.ndarray  # [E, T+1, N] the agent whose colour has what an agent carries
+    delivered: np.ndarray  # [E, T+1] in the step that led to a state
 
 
 @dataclass(frozen=True)
 class Replay:
-    """E episodes of T steps, so of T + 1 states: `reward[:, t]` was paid for reaching state t + 1,
-    and `message[:, t + 1]` was said on the way there."""
+    """E episodes of T steps, hence T + 1 states. Step t leads from state t to state t + 1, earns
+    `reward[:, t]` and sends `message[:, t + 1]`. An episode that ends early stands still then."""
 
     env: str
     algorithm: str
     scenario: str
-    cast: Cast  # names, teams, sizes; who moves, who speaks; kinds of landmarks
+    entities: Entities  # agents and landmarks with their properties
     teams: tuple[Team, ...]
-    story: Story  # roles, colours, aims
+    legend: ScenarioLegend  # roles, colours, aims
     pos: np.ndarray  # [E, T+1, N, 2]
     vel: np.ndarray  # [E, T+1, N, 2]
-    landmarks: np.ndarray  # [E, L, 2]; they stay
+    landmarks: np.ndarray  # [E, L, 2]; they do not move
     message: np.ndarray  # [E, T+1, speakers, C]
     goal: np.ndarray  # [E, G]
-    action: np.ndarray  # [E, T, N, …] as the policy chose
-    move: np.ndarray  # [E, T, N, 2] where it pushes the agent, each way in [-1, 1]
+    action: np.ndarray  # [E, T, N, …] as the policy returned it
+    move: np.ndarray  # [E, T, N, 2] the direction in which it pushes the agent, in [-1, 1]²
     reward: np.ndarray  # [E, T, N]
-    attention: tuple[Attention, ...] = ()  # of each transformer
+    attention: tuple[TeamAttention, ...] = ()  # one per transformer
+    cargo: Cargo | None = None  # None: landmarks stay where and what they are
+    length: np.ndarray | None = None  # [E] steps until an episode ended; None: all T
 
     @property
     def episodes(self) -> int:
@@ -69,34 +83,55 @@ class Replay:
 
     @property
     def team_names(self) -> list[str]:
-        """By the roles in each, which say more than a team's own name."""
+        """The roles in each team, which say more than the team's name."""
         return [
-            " + ".join(role.name for role in self.story.roles if role.agents[0] in team.agents)
+            " + ".join(role.name for role in self.legend.roles if role.agents[0] in team.agents)
             for team in self.teams
         ]
 
     @property
     def team_reward(self) -> np.ndarray:
-        """[E, T+1, teams]: summed over the members, up to each state."""
+        """[E, T+1, teams]: cumulative reward up to each state, summed over the team."""
         sums = [self.reward[:, :, list(team.agents)].sum(2) for team in self.teams]
         so_far = np.stack(sums, 2).cumsum(1)
         return np.concatenate([np.zeros_like(so_far[:, :1]), so_far], axis=1)
 
     def reach(self, episode: int) -> float:
-        """Half the side of the square that holds all discs in every state."""
-        agents = np.abs(self.pos[episode]) + self.cast.radius[:, None]
-        sizes = np.array([landmark.radius for landmark in self.cast.landmarks])
+        """Half the side of the square that contains all discs in every state."""
+        agents = np.abs(self.pos[episode]) + self.entities.radius[:, None]
+        sizes = np.array([landmark.radius for landmark in self.entities.landmarks])
         landmarks = np.abs(self.landmarks[episode]) + sizes[:, None]
         return float(max(MIN_REACH, agents.max(), landmarks.max(initial=0.0)))
 
-    def word(self, episode: int, state: int, speaker: int) -> int | list[float] | None:
-        """What the speaker last said: a word's number, several strengths, or nothing."""
-        said = self.message[episode, state, speaker]
-        if np.abs(said).max() < SILENCE:
+    def places(self, episode: int, state: int) -> np.ndarray:
+        """[L, 2]: of landmarks."""
+        if self.cargo is None:
+            return self.landmarks[episode]
+        return self.cargo.place[episode, state]
+
+    def landmark_colour(self, episode: int, state: int, i: int) -> str | None:
+        """None: the landmark is not there."""
+        if self.cargo is None:
+            return self.legend.thing(self.entities.landmarks[i].kind).colour
+        return self._colour_of(self.cargo.owner[episode, state, i])
+
+    def carried_colour(self, episode: int, state: int, agent: int) -> str | None:
+        """Of what an agent carries. None: nothing."""
+        if self.cargo is None:
             return None
-        if said.max() == 1 and said.sum() == 1:
-            return int(said.argmax())
-        return [round(float(strength), 2) for strength in said]
+        return self._colour_of(self.cargo.carried[episode, state, agent])
+
+    def _colour_of(self, agent: int) -> str | None:
+        return None if agent < 0 else self.legend.role_of(int(agent)).colour
+
+    def word(self, episode: int, state: int, speaker: int) -> int | list[float] | None:
+        """The speaker's last message: the number of a word, several strengths, or None."""
+        message = self.message[episode, state, speaker]
+        if np.abs(message).max() < SILENCE:
+            return None
+        if message.max() == 1 and message.sum() == 1:
+            return int(message.argmax())
+        return [round(float(strength), 2) for strength in message]
 
 
 def record(
@@ -106,70 +141,74 @@ def record(
     greedy: bool = True,
     attention: bool = True,
 ) -> Replay:
-    """The episodes that `play_episodes` plays from the same key, in full. `attention`: also what
-    transformers attend to."""
+    """Record the episodes that `play_episodes` plays from the same key; with `attention`, also the
+    attention weights of transformers."""
     env = policy.env
     if not isinstance(env, Mpe):
         raise ConfigError(f"{policy.spec.name} cannot be drawn; only the native mpe/… worlds can.")
 
-    def play(params: Any, norms: Normalisers, key: jax.Array, greedy: jax.Array) -> tuple:
-        played = play_steps(env, policy.groups, params, norms, key, episodes, greedy, attention)
-        found = [
-            attention_of(group.policy, own, watched)
-            for group, own, watched in zip(policy.groups, params, played.watched, strict=False)
+    def play(policies: tuple[PolicyState, ...], key: jax.Array, greedy: jax.Array) -> tuple:
+        played = play_steps(env, policy.players, policies, key, episodes, greedy, attention)
+        weights = [
+            attention_of(player.policy, own.params, decision)
+            for player, own, decision in zip(
+                policy.players, policies, played.decisions, strict=False
+            )
         ]
-        return played._replace(watched=()), found, [w.context for w in played.watched]
+        orders = [decision.context for decision in played.decisions]
+        return played._replace(decisions=()), weights, orders
 
-    once = jax.jit(play, compiler_options=quick_options())
-    played, found, orders = jax.device_get(
-        once(policy.params, policy.norms, key, jnp.asarray(greedy))
-    )
+    compiled = jax.jit(play, compiler_options=quick_options())
+    played, weights, orders = jax.device_get(compiled(policy.policies, key, jnp.asarray(greedy)))
     maps = tuple(
-        gathered_attention(group.agents, weights, order)
-        for group, weights, order in zip(policy.groups, found, orders, strict=False)
-        if weights
+        make_attention(player.agents, of_player, order)
+        for player, of_player, order in zip(policy.players, weights, orders, strict=False)
+        if of_player
     )
-    return gathered(env, played, policy.config.algorithm, maps)
+    return make_replay(env, played, policy.config.algorithm, maps)
 
 
 def play_steps(
     env: Mpe,
-    groups: Sequence[Group],
-    params: Sequence[Any],
-    norms: Normalisers,
+    players: Sequence[Player],
+    policies: Sequence[PolicyState],
     key: jax.Array,
     episodes: int,
     deterministic: bool | jax.Array,
-    watch: bool = False,
-) -> Played:
-    reset_key, act_key, _ = jax.random.split(key, 3)  # as in evaluation, which also resets
+    record_decisions: bool = False,
+) -> PlayedSteps:
+    """The episodes that `play_episodes` plays from the same key."""
+    reset_key, act_key, world_key = jax.random.split(key, 3)
 
-    def step(carry: tuple, noise: tuple) -> tuple:
-        memory, state, timestep = carry
-        seen = perceive(env.spec, timestep, norms)
-        memory, decisions, action = act_all(
-            env.spec, groups, params, memory, noise, seen, deterministic
+    def step(carry: tuple[Play, World, jax.Array], given: tuple) -> tuple:
+        (now, shown, running), (noise, step_key) = carry, given
+        # A reset would replace the last state by the first of the next episode.
+        advance = partial(env.step_without_reset, step_key)
+        now, turn = play_step(env.spec, players, policies, now, noise, advance, deterministic)
+        decisions = tuple(
+            RecordedDecision(inputs, output.action, output.context)
+            for inputs, output in zip(turn.seen, turn.outputs, strict=True)
+            if record_decisions
         )
-        watched = tuple(
-            Watched(group_view(env.spec, group, seen), made.action, made.context)
-            for group, made in zip(groups, decisions, strict=True)
-            if watch
-        )
-        # without a reset: the last state would be the next episode's first
-        state, timestep = env.step_on(state, action)
-        return (memory, state, timestep), (state.world, action, timestep.reward, watched)
+        shown = jax.tree.map(partial(where_worlds, running), now.env.world, shown)
+        reward = now.timestep.reward * running[:, None]
+        after = now, shown, running & ~now.timestep.over
+        return after, (shown, turn.action, reward, running, decisions)
 
-    state, timestep = env.reset(reset_key, episodes)
-    memory = tuple(group.policy.memory(episodes) for group in groups)
-    noise = noise_of(groups, jax.random.split(act_key, episodes), env.episode_length)
-    _, (after, action, reward, watched) = lax.scan(step, (memory, state, timestep), noise)
-    return Played(state.world, after, action, reward, moves(env, action), watched)
+    start = Play(init_memory(players, episodes), *env.reset(reset_key, episodes))
+    first, running = start.env.world, jnp.ones(episodes, bool)
+    noise = all_noise(players, jax.random.split(act_key, episodes), env.episode_length)
+    given = noise, jax.random.split(world_key, env.episode_length)
+    _, played = lax.scan(step, (start, first, running), given)
+    after, action, reward, running, decisions = played
+    move = moves(env, action) * running[:, :, None, None]
+    return PlayedSteps(first, after, action, reward, move, running, decisions)
 
 
-def gathered(
-    env: Mpe, played: Played, algorithm: str, attention: tuple[Attention, ...] = ()
+def make_replay(
+    env: Mpe, played: PlayedSteps, algorithm: str, attention: tuple[TeamAttention, ...] = ()
 ) -> Replay:
-    """From arrays as they are computed to arrays as they are looked at: by episode, then time."""
+    """Reorder the axes: episode first, then time."""
     first, after = played.first, played.after
 
     def over_time(before: Any, later: Any) -> np.ndarray:
@@ -179,9 +218,9 @@ def gathered(
         env=env.spec.name,
         algorithm=algorithm,
         scenario=env.scenario.name,
-        cast=env.scenario.cast,
+        entities=env.scenario.entities,
         teams=env.spec.teams,
-        story=story_of(env.scenario),
+        legend=legend_of(env.scenario),
         pos=over_time(first.pos, after.pos),
         vel=over_time(first.vel, after.vel),
         landmarks=np.moveaxis(np.asarray(first.landmarks), -1, 0),
@@ -191,16 +230,41 @@ def gathered(
         move=np.moveaxis(np.asarray(played.move), 1, 0),
         reward=np.moveaxis(np.asarray(played.reward), 1, 0),
         attention=attention,
+        cargo=_cargo(env.scenario, first, after, over_time),
+        length=np.asarray(played.running).sum(0),
+    )
+
+
+def _cargo(
+    scenario: Scenario, first: World, after: World, over_time: Callable[[Any, Any], np.ndarray]
+) -> Cargo | None:
+    """Of treasures, which have the colours of their deposits."""
+    if not isinstance(first.own, Treasures):
+        return None
+    owner, held = (
+        over_time(getattr(first.own, name), getattr(after.own, name)) for name in ("kind", "held")
+    )
+    deposits = len(scenario.entities.agents) - held.shape[2]
+    carried = np.pad(held, ((0, 0), (0, 0), (0, deposits)), constant_values=NONE)
+
+    def agent(kind: np.ndarray) -> np.ndarray:
+        return np.where(kind == NONE, -1, kind + held.shape[2])
+
+    return Cargo(
+        place=over_time(first.landmarks, after.landmarks),
+        owner=agent(owner),
+        carried=agent(carried),
+        delivered=over_time(first.own.deliveries, after.own.deliveries),
     )
 
 
 def moves(env: Mpe, action: jax.Array) -> jax.Array:
-    """`[T, E, N, …]` → `[T, E, N, 2]`: the world's own reading of actions, without the agents'
-    strengths."""
+    """`[T, E, N, …]` → `[T, E, N, 2]`: the forces that the env decodes from actions, divided by the
+    agents' accelerations."""
     assert env.actions is not None
-    cast, steps = env.scenario.cast, action.shape[:2]
+    entities, steps = env.scenario.entities, action.shape[:2]
     sign = 1 if env.dialect == "mpe2" else -1
     rows = env.spec.clip(action.reshape(-1, *action.shape[2:]))
-    control, _ = decode(cast, env.actions, rows, direction=sign)
-    strength = np.array([agent.accel for agent in cast.agents])
+    control, _ = decode(entities, env.actions, rows, direction=sign)
+    strength = np.array([agent.accel for agent in entities.agents])
     return jnp.moveaxis(control / strength[:, None, None], -1, 0).reshape(*steps, -1, 2)

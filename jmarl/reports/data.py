@@ -1,35 +1,66 @@
-"""Runs as they lie on disk, finished or not: what reports are made from."""
+"""Runs on disk, finished or not: what reports are made from."""
 
-import json
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jmarl.config.train_config import read_preset
-from jmarl.errors import ConfigError
-from jmarl.runs.files import CONFIG, EVALUATIONS, MEMBER, METRICS, SUMMARY
-from jmarl.runs.logs import read_lines
+import numpy as np
 
-SEEDS, MEMBERS = "seed_*", "member_*"  # directories of runs that were trained together
+from jmarl.config.yaml_files import read_yaml
+from jmarl.errors import ConfigError
+from jmarl.reports.numbers import number
+from jmarl.reports.opponents import Line, opposing_teams, without_sums
+from jmarl.runs.files import (
+    CONFIG,
+    EVALUATIONS,
+    MEMBERS,
+    METRICS,
+    SEEDS,
+    SUMMARY,
+    is_member,
+    is_run,
+    parsed_line,
+    read_json,
+    warn_of_damage,
+)
+from jmarl.runs.formats import check_directory
+
 UNFINISHED = "unfinished: still running, or cut short"
 
-Line = dict[str, Any]
+MOST_LINES = 2_000_000  # kept of all runs of a report, at about 100 bytes each
+TELLING = 100
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The numbers of a file's lines, as columns in the order in which they were written. `len` is
+    the number of lines in the file, of which every first, second, … is kept."""
+
+    steps: np.ndarray  # [kept]
+    columns: dict[str, np.ndarray]  # [kept], NaN where a line has no finite number of this name
+    last: Line  # as it was written; empty if there is none
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
 
 
 @dataclass(frozen=True)
 class Run:
-    """One seed of one configuration. Lines are in the order in which they were written."""
+    """One seed of one configuration."""
 
     name: str  # as it was given
     path: Path
     config: dict[str, Any]  # by full name, `ppo.lr`
-    metrics: tuple[Line, ...]
-    evals: tuple[Line, ...]
+    metrics: Lines
+    evals: Lines
     absolute: Line | None  # the best parameters, scored at the end
     state: str  # how it ended
-    together: bool  # trained side by side with others, so that they share a clock
+    together: bool  # trained with others in one program, so that they share a clock
+    teams: tuple[str, ...]  # that play against each other; none where all agents are one team
 
     @property
     def seed(self) -> Any:
@@ -40,7 +71,7 @@ class Run:
         """Its name; of one of several seeds, theirs."""
         path = self.path.resolve()
         one_of_many = self.together and path.match(SEEDS)
-        return told_path(path.parent if one_of_many else path).rpartition("/")[2]
+        return printable_path(path.parent if one_of_many else path).rpartition("/")[2]
 
     @property
     def swept(self) -> bool:
@@ -49,7 +80,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """Of training."""
-        known = (number(line.get("seconds")) for line in (*self.metrics[-1:], *self.evals[-1:]))
+        known = (number(lines.last.get("seconds")) for lines in (self.metrics, self.evals))
         return max((value for value in known if value is not None), default=0.0)
 
     @property
@@ -58,8 +89,8 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """That figures tell of."""
-        return max((line["steps"] for line in (*self.metrics, *self.evals)), default=0)
+        """The last step that was logged."""
+        return max(int(lines.steps.max(initial=0)) for lines in (self.metrics, self.evals))
 
     @property
     def budget(self) -> int | None:
@@ -78,12 +109,12 @@ def find_runs(given: Iterable[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in given:
         if not path.is_dir():
-            raise ConfigError(f"there is no directory {told_path(path)!r}.")
+            raise ConfigError(f"there is no directory {printable_path(path)!r}.")
         own = list(_runs_in(path)) or [run for part in _directories(path) for run in _runs_in(part)]
         if not own:
             raise ConfigError(
-                f"{told_path(path)!r} is not a run: it has no {CONFIG}, and nor has any directory "
-                "in it."
+                f"{printable_path(path)!r} is not a run: it has no {CONFIG}, and nor has any "
+                "directory in it."
             )
         for run in own:
             found.setdefault(run.resolve(), run)
@@ -91,12 +122,12 @@ def find_runs(given: Iterable[Path]) -> list[Path]:
 
 
 def _runs_in(path: Path) -> Iterator[Path]:
-    """Its parts, if it has some; a run without any is its own only one."""
+    """The seeds or members in `path`, or `path` itself if it is a run without them."""
     parts = [part for pattern in (SEEDS, MEMBERS) for part in sorted(path.glob(pattern))]
-    parts = [part for part in parts if (part / CONFIG).is_file()]
+    parts = [part for part in parts if is_run(part)]
     if parts:
         yield from parts
-    elif (path / CONFIG).is_file():
+    elif is_run(path):
         yield path
 
 
@@ -104,46 +135,131 @@ def _directories(path: Path) -> list[Path]:
     return sorted(part for part in path.iterdir() if part.is_dir())
 
 
-def read_run(path: Path) -> Run:
-    evals = _whole(read_lines(path / EVALUATIONS))
-    absolute = [line for line in evals if "absolute" in line]
+def stride(paths: Iterable[Path]) -> int:
+    """Of how many lines one is kept, so that those of all runs stay below `MOST_LINES`. It is the
+    same for all, because seeds are compared at the same steps."""
+    files = (path / name for path in paths for name in (METRICS, EVALUATIONS))
+    return max(1, -(-sum(map(_newlines, files)) // MOST_LINES))
+
+
+def _newlines(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def any_name(name: str) -> bool:
+    return "/" in name
+
+
+def read_run(path: Path, every: int = 1, wanted: Callable[[str], bool] = any_name) -> Run:
+    """`every`: see `stride`. `wanted`: names of the numbers that are kept."""
+    check_directory(path)
+    evals, absolute = _read_lines(path / EVALUATIONS, every, wanted)
+    teams = opposing_teams(_some(evals))
+    if teams:
+        columns = without_sums(evals.columns)
+        evals = replace(evals, columns=columns, last=without_sums(evals.last))
+        absolute = None if absolute is None else without_sums(absolute)
     return Run(
-        name=told_path(path),
+        name=printable_path(path),
         path=path,
-        config=flat(read_preset(path / CONFIG)),
-        metrics=tuple(_whole(read_lines(path / METRICS))),
-        evals=tuple(line for line in evals if "absolute" not in line),
-        absolute=absolute[-1] if absolute else None,
+        config=dotted(read_yaml(path / CONFIG, "configuration", stored=True)),
+        metrics=_read_lines(path / METRICS, every, wanted)[0],
+        evals=evals,
+        absolute=absolute,
         state=_state(path),
-        together=(path / MEMBER).is_file(),
+        together=is_member(path),
+        teams=teams,
     )
 
 
-def _whole(lines: Iterable[Any]) -> list[Line]:
-    """Those that say when they were written."""
-    return [x for x in lines if isinstance(x, dict) and number(x.get("steps")) is not None]
+def _some(lines: Lines) -> list[Line]:
+    """At most `TELLING` lines of an old version's, from which it can be seen who plays against
+    whom; the last one as it was written."""
+    kept = np.linspace(0, len(lines.steps) - 1, min(len(lines.steps), TELLING)).astype(int)
+    some = [{name: float(column[i]) for name, column in lines.columns.items()} for i in kept[:-1]]
+    return [*some, lines.last] if lines.last else some
 
 
-def number(value: Any) -> float | None:
-    """A figure, if it is one: JSON's null stands for NaN and infinity."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value
+def _read_lines(path: Path, every: int, wanted: Callable[[str], bool]) -> tuple[Lines, Line | None]:
+    """A file's lines, one at a time, and the last of the final scores among them. Damaged lines
+    are left out, and one warning counts those that were looked at."""
+    kept, absolute, last, count, damaged = _Columns(wanted), None, None, 0, 0
+    for place, text in enumerate(_texts(path)):
+        due = place % every == 0
+        line = parsed_line(text, path.name) if due or b'"absolute"' in text else None
+        if line is not None and "absolute" in line:
+            absolute = line
+            continue
+        count += line is not None or not due
+        damaged += due and line is None and text.endswith(b"\n")
+        last = text
+        if line is not None:
+            kept.add(line)
+    if damaged:
+        warn_of_damage(path, damaged, "skipped")
+    end = {} if last is None else parsed_line(last, path.name)  # torn: the last one before it
+    end = kept.last if end is None else end
+    if end and end is not kept.last and end != kept.last:
+        kept.add(end)
+    return Lines(*kept.arrays(), end, count), absolute
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    if path.exists():
+        with path.open("rb") as file:
+            yield from file
+
+
+class _Columns:
+    """Lines as they become columns."""
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self._wanted, self.last = wanted, Line()
+        self._steps, self._columns = array("d"), dict[str, array]()
+        self._unwanted: set[str] = set()
+
+    def add(self, line: Line) -> None:
+        place = len(self._steps)
+        self._steps.append(line["steps"])
+        for name, value in line.items():
+            if name not in self._unwanted and (known := number(value)) is not None:
+                self._put(name, place, known)
+        self.last = line
+
+    def _put(self, name: str, place: int, value: float) -> None:
+        column = self._columns.get(name)
+        if column is None:
+            if name != "seconds" and not self._wanted(name):
+                self._unwanted.add(name)
+                return
+            column = self._columns.setdefault(name, array("d"))
+        if len(column) < place:
+            column.extend([math.nan] * (place - len(column)))
+        column.append(value)
+
+    def arrays(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        size = len(self._steps)
+        columns = {}
+        for name, column in self._columns.items():
+            column.extend([math.nan] * (size - len(column)))
+            columns[name] = np.frombuffer(column)
+        return np.array(self._steps).astype(np.int64), columns
 
 
 def _state(path: Path) -> str:
-    """From its summary, which is written last."""
-    try:
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8", errors="replace"))
-        if "failed" in summary:
-            return f"failed: {summary['failed']}"
-        after = f"stopped after update {summary['updates']}"
-        return "finished" if summary["finished"] else after
-    except (OSError, ValueError, KeyError, TypeError):
+    """How the run ended, from its summary, which is written last."""
+    summary = read_json(path / SUMMARY)
+    if "failed" in summary:
+        return f"failed: {summary['failed']}"
+    if "finished" not in summary or "updates" not in summary:
         return UNFINISHED
+    return "finished" if summary["finished"] else f"stopped after update {summary['updates']}"
 
 
-def flat(config: dict[Any, Any]) -> dict[str, Any]:
+def dotted(config: dict[Any, Any]) -> dict[str, Any]:
     """`{"ppo": {"lr": 1}}` → `{"ppo.lr": 1}`; sections lie no deeper."""
     found: dict[str, Any] = {}
     for key, value in config.items():
@@ -152,6 +268,6 @@ def flat(config: dict[Any, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in found.items()}
 
 
-def told_path(path: Path) -> str:
+def printable_path(path: Path) -> str:
     """A name that can be printed and put into a page, whatever bytes it has on disk."""
     return str(path).encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""A report's curves as pictures, one file a figure. Imported only when asked for: matplotlib."""
+"""A report's curves as image files, one per figure. Imports matplotlib, so import it lazily."""
 
 import re
 import warnings
@@ -15,46 +15,46 @@ from matplotlib.ticker import EngFormatter
 
 from jmarl.presentation.figures import COLOURS, new_figure, save
 from jmarl.reports.curves import PARTS, Curve, Metric, curve, metrics_of
-from jmarl.reports.groups import World
+from jmarl.reports.groups import WorldResults
 
 Format = Literal["png", "svg"]
 Against = Literal["steps", "time"]
-POINTS = 2000  # of a curve
-FEW = 12  # that are marked one by one
-AXES = {"steps": "steps of single worlds", "time": "minutes of training"}
-SAME: Any = {"svg.hashsalt": "jmarl"}  # the same names in the file again
+POINTS = 2000  # per curve
+FEW = 12  # up to this many points have markers
+AXES = {"steps": "environment steps", "time": "minutes of training"}
+REPRODUCIBLE: Any = {"svg.hashsalt": "jmarl"}  # the same ids in every SVG file
 
 
 def write_figures(
     folder: Path,
     kind: Format,
-    worlds: Sequence[World],
+    worlds: Sequence[WorldResults],
     against: Against,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> list[Path]:
-    """The best settings of every world; `eval_return_mean.png`, and so on. `tell` hears what is
-    going on."""
+    """Draw the best settings of every world: `eval_return_mean.png` and so on. `progress` receives
+    messages."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for world in worlds:
         runs = [run for setting in world.settings for run in setting.runs]
         for metric in metrics_of(runs):
             path = folder / f"{figure_name(metric, world, len(worlds) > 1)}.{kind}"
-            tell(f"{path.name} …")
-            if (figure := drawn(world, metric, against)) is not None:
-                with warnings.catch_warnings(), matplotlib.rc_context(SAME):
-                    warnings.filterwarnings("ignore", "Glyph")  # a name may be in any script
+            progress(f"{path.name} …")
+            if (figure := draw(world, metric, against)) is not None:
+                with warnings.catch_warnings(), matplotlib.rc_context(REPRODUCIBLE):
+                    warnings.filterwarnings("ignore", "Glyph")  # names may use any script
                     made.append(save(figure, path))
     return made
 
 
-def figure_name(metric: Metric, world: World, several: bool) -> str:
-    """The key with `_` for `/`; where there are several worlds, after the world's name."""
-    name = f"{world.name}.{metric.key}" if several else metric.key
+def figure_name(metric: Metric, world: WorldResults, with_world: bool) -> str:
+    """The metric's key with `_` for `/`; with several worlds, preceded by the world's name."""
+    name = f"{world.name}.{metric.key}" if with_world else metric.key
     return re.sub(r"[^\w.=-]+", "_", name)
 
 
-def drawn(world: World, metric: Metric, against: Against) -> Figure | None:
+def draw(world: WorldResults, metric: Metric, against: Against) -> Figure | None:
     curves = []
     for setting in world.settings:
         found = curve(setting.runs, metric, POINTS)
@@ -74,9 +74,9 @@ def drawn(world: World, metric: Metric, against: Against) -> Figure | None:
     if against == "steps":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
-    several = any((found.seeds > 1).any() for _, found in curves)
-    order = "" if world.opponents or len(world.settings) < 2 else ", the best first"
-    over = "IQM over seeds and its 95% interval" if several else "one seed each"
+    with_interval = any((found.seeds > 1).any() for _, found in curves)
+    order = "" if world.opponents or len(world.settings) < 2 else ", best first"
+    over = "IQM over seeds with 95% interval" if with_interval else "one seed each"
     legend = figure.legend(
         lines,
         [str(i) for i in range(len(lines))],
@@ -86,7 +86,7 @@ def drawn(world: World, metric: Metric, against: Against) -> Figure | None:
         title=over + order,
         fontsize=9,
     )
-    # set afterwards: names are no formulas, and those with a leading underscore would be left out
+    # Set afterwards: names are not formulas, and matplotlib drops labels that begin with "_".
     for text, (setting, _) in zip(legend.get_texts(), curves, strict=True):
         text.set_parse_math(False)
         text.set_text(setting.label)

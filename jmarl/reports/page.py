@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else."""
+"""A report as one self-contained HTML file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,31 +9,31 @@ from jmarl.config.formatting import shown
 from jmarl.presentation.pages import filled
 from jmarl.reports.curves import Curve, Metric, curve, metrics_of
 from jmarl.reports.data import Run
-from jmarl.reports.groups import Final, Setting, World
+from jmarl.reports.groups import Final, Finals, Setting, WorldResults
 from jmarl.reports.replays import Replayed
 
 LIMIT = 5_000_000  # bytes of a page
-CURVES_LIMIT = 2_000_000  # of these for curves
-POINT = 45  # bytes of one, about
-MOST_POINTS, FEWEST_POINTS = 600, 60  # of a curve
-MOST_SETTINGS = 100  # of which curves are kept
+CURVES_LIMIT = 2_000_000  # bytes of all curves
+POINT = 45  # approximate bytes of a point
+MOST_POINTS, FEWEST_POINTS = 600, 60  # per curve
+MOST_SETTINGS = 100  # settings with curves
 DIGITS = 6
 
 
 def page(
     title: str,
-    worlds: Sequence[World],
+    worlds: Sequence[WorldResults],
     replays: Sequence[Replayed],
     against: str = "steps",
     made: str = "",
 ) -> str:
-    return filled("report.html", title, described(title, worlds, replays, against, made))
+    return filled("report.html", title, page_data(title, worlds, replays, against, made))
 
 
-def described(
-    title: str, worlds: Sequence[World], replays: Sequence[Replayed], against: str, made: str
+def page_data(
+    title: str, worlds: Sequence[WorldResults], replays: Sequence[Replayed], against: str, made: str
 ) -> dict[str, Any]:
-    """Everything that the page shows, as plain data."""
+    """Everything that the page shows, as JSON-compatible data."""
     settings = [setting for world in worlds for setting in world.settings]
     runs = [run for setting in settings for run in setting.runs]
     metrics = metrics_of(runs)
@@ -64,13 +64,13 @@ def described(
 
 
 def points_of(curves: int) -> int:
-    """Of each curve, such that all together stay below their part of the page."""
+    """Points per curve, such that all curves stay below `CURVES_LIMIT`."""
     fitting = CURVES_LIMIT // (POINT * max(1, curves))
     return max(FEWEST_POINTS, min(MOST_POINTS, fitting))
 
 
 def _common(configs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Options that are the same everywhere: told once."""
+    """Options that all configurations share; the page lists them once."""
     first = configs[0]
     return {
         name: value
@@ -87,16 +87,17 @@ def _setting(
         "label": setting.label,
         "rank": setting.rank,
         "config": {k: shown(v) for k, v in setting.config.items() if k not in common},
-        "greedy": _final(setting.greedy),
-        "sampled": _final(setting.sampled),
-        "best": _final(setting.best),
+        "finals": [_finals(one) for one in setting.finals],
         "runs": [_run(run) for run in setting.runs],
         "curves": {key: _points(one) for key, one in curves.items() if one is not None},
     }
 
 
-def _final(final: Final | None) -> dict[str, Any] | None:
-    return None if final is None else final._asdict()
+def _finals(finals: Finals) -> dict[str, Any]:
+    return {
+        name: part._asdict() if isinstance(part, Final) else part
+        for name, part in finals._asdict().items()
+    }
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -113,20 +114,20 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _points(one: Curve) -> dict[str, Any]:
-    """Names are short: they come a thousand times."""
-    several = bool((one.seeds > 1).any())
+    """The keys are short because they repeat for every curve."""
+    with_interval = bool((one.seeds > 1).any())
     seeds = sorted(set(one.seeds.tolist()))
     return {
         "x": one.steps.tolist(),
         "s": _numbers(one.seconds),
         "y": _numbers(one.middle),
-        "low": _numbers(one.low) if several else None,
-        "high": _numbers(one.high) if several else None,
+        "low": _numbers(one.low) if with_interval else None,
+        "high": _numbers(one.high) if with_interval else None,
         "n": seeds[0] if len(seeds) == 1 else one.seeds.tolist(),
         "found": one.found,
     }
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
-    """NaN, which JSON has not, becomes null."""
+    """JSON has no NaN; it becomes null."""
     return [float(f"{x:.{DIGITS}g}") if np.isfinite(x) else None for x in values]

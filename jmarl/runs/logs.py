@@ -1,30 +1,40 @@
-"""Where figures go: lines of JSON, TensorBoard, Weights & Biases, and marl-eval's layout."""
+"""Loggers of metrics: lines of JSON, TensorBoard, Weights & Biases, and marl-eval's layout."""
 
-import json
-import math
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from jmarl.config.train_config import Config
-from jmarl.errors import ConfigError
-from jmarl.runs.directory import keep_lines_until, replace_text
-from jmarl.runs.files import EVALUATIONS, MARL_EVAL, METRICS, TENSORBOARD
+from jmarl.runs.directory import check_loggers
+from jmarl.runs.files import (
+    EVALUATIONS,
+    MARL_EVAL,
+    METRICS,
+    RUN_ID,
+    TENSORBOARD,
+    VERSIONS,
+    as_json,
+    read_json,
+    read_lines,
+    return_suffixes,
+    seed_name,
+    write_json,
+)
+from jmarl.runs.tensorboard import EventFile
 
 
 class Log:
-    """A run's figures. Lines are flushed as they come."""
+    """A run's metrics and evaluations. No file stays open between two lines: members that train
+    together are often more than a process may have files."""
 
     def __init__(self, run_dir: Path, config: Config, update: int) -> None:
-        """Lines of later updates than `update` are dropped: they are about to come again."""
+        """`update`: the run resumes after it; -1: from the beginning."""
         self._wandb = _wandb(run_dir, config) if config.wandb else None
+        first_step = update * config.steps_per_update + 1 if update >= 0 else 0
+        events = EventFile(run_dir / TENSORBOARD, first_step)
+        self._run_dir, self._events = run_dir, events if config.tensorboard else None
         for name in (METRICS, EVALUATIONS):
-            keep_lines_until(run_dir / name, update)
-        self._files = {
-            name: (run_dir / name).open("a", encoding="utf-8") for name in (METRICS, EVALUATIONS)
-        }
-        self._run_dir, self._curves = run_dir, config.tensorboard
+            (run_dir / name).touch()
 
     def metrics(self, entry: dict[str, Any]) -> None:
         self._write(METRICS, entry)
@@ -33,66 +43,43 @@ class Log:
         self._write(EVALUATIONS, entry)
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        if "_board" in vars(self):
-            self._board.close()
         if self._wandb is not None:
             self._wandb.finish()
 
-    @cached_property
-    def _board(self) -> Any:
-        """Opened with the first figures, which come when training is under way: importing it takes
-        a second."""
-        from tensorboardX import SummaryWriter
-
-        return SummaryWriter(str(self._run_dir / TENSORBOARD))
-
     def _write(self, name: str, entry: dict[str, Any]) -> None:
-        file = self._files[name]
-        file.write(as_json(entry) + "\n")
-        file.flush()
+        with (self._run_dir / name).open("a", encoding="utf-8") as file:
+            file.write(as_json(entry) + "\n")
         curves = {key: value for key, value in entry.items() if "/" in key}
-        if self._curves:
-            for key, value in curves.items():
-                self._board.add_scalar(key, value, entry["steps"])
+        if self._events is not None:
+            self._events.write(curves, entry["steps"])
         if self._wandb is not None:
             self._wandb.log(curves, step=entry["steps"])
 
 
-def as_json(entry: dict[str, Any]) -> str:
-    """One line; JSON has no NaN and no infinity, they become null."""
-    strange = {k for k, v in entry.items() if isinstance(v, float) and not math.isfinite(v)}
-    return json.dumps({k: None if k in strange else v for k, v in entry.items()})
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: the last may be torn."""
-    found = []
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    for line in text.splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
-
-
 def write_marl_eval(path: Path, config: Config, runs: Mapping[int, Path]) -> None:
-    """Evaluations in the layout that marl-eval reads; `runs`: where those of each seed are.
-    Gorsane et al. 2022."""
+    """Write evaluations in the layout that marl-eval reads; `runs`: the directory of each seed.
+    Between opponents each team has a task of its own, `simple_tag_adversary`, so that every task
+    has the same metrics and no return is of more than a team. Gorsane et al. 2022."""
     family, _, task = config.env.partition("/")
-    seeds = {f"seed_{seed}": _marl_eval_steps(run) for seed, run in runs.items()}
-    tree = {family: {task: {config.algorithm: seeds}}}
-    replace_text(path / MARL_EVAL, json.dumps(tree, indent=1))
+    lines = {seed_name(seed): read_lines(run / EVALUATIONS) for seed, run in runs.items()}
+    last = next((own[-1] for own in lines.values() if own), {})
+    tasks = {
+        task + suffix.replace("/", "_"): {
+            config.algorithm: {seed: _marl_eval_steps(own, suffix) for seed, own in lines.items()}
+        }
+        for suffix in return_suffixes(last)
+    }
+    write_json(path / MARL_EVAL, {family: tasks})
 
 
-def _marl_eval_steps(run: Path) -> dict[str, Any]:
+def _marl_eval_steps(lines: list[dict[str, Any]], suffix: str) -> dict[str, Any]:
     steps: dict[str, Any] = {}
-    for line in read_lines(run / EVALUATIONS):
+    for line in lines:
         absolute = line.get("absolute", False)
         prefix = "absolute" if absolute else "eval"
-        figures = {"mean_episode_return": [line[f"{prefix}/return_mean"]]}
+        if f"{prefix}/return_mean{suffix}" not in line:
+            continue  # a damaged line
+        figures = {"mean_episode_return": [line[f"{prefix}/return_mean{suffix}"]]}
         if f"{prefix}/win_rate" in line:
             figures["win_rate"] = [line[f"{prefix}/win_rate"]]
         if absolute:
@@ -104,13 +91,14 @@ def _marl_eval_steps(run: Path) -> dict[str, Any]:
 
 
 def _wandb(run_dir: Path, config: Config) -> Any:
-    try:
-        import wandb  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ConfigError(
-            "wandb=True needs the 'wandb' extra, which is not installed: "
-            'pip install "jmarl[wandb]".'
-        ) from None
+    check_loggers(config)
+    import wandb  # pyright: ignore[reportMissingImports]
+
     return wandb.init(
-        project="jmarl", dir=run_dir, name=run_dir.name, config=config.model_dump(mode="json")
+        project="jmarl",
+        dir=run_dir,
+        name=run_dir.name,
+        config=config.model_dump(mode="json"),
+        id=read_json(run_dir / VERSIONS).get(RUN_ID),  # a resumed run goes on in its own curves
+        resume="allow",
     )

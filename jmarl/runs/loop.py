@@ -1,7 +1,6 @@
-"""Training with its effects: chunks of compiled updates, and between them screen and disk. One run
-or many members of a crew: every figure is taken for each."""
+"""The training loop: runs chunks of compiled updates, and evaluates, logs and saves between them.
+The population is one run, or many members."""
 
-import math
 import time
 import warnings
 from typing import Any, NamedTuple, Protocol
@@ -11,223 +10,281 @@ import jax.numpy as jnp
 import numpy as np
 
 from jmarl.config.train_config import Config
-from jmarl.envs.base import EnvSpec
-from jmarl.errors import RunError
+from jmarl.errors import AllFailedError, RunError
 from jmarl.execution import multihost
-from jmarl.execution.members import NO_SCORE, Best, Parameters, Snapshot
-from jmarl.execution.population import Crew
-from jmarl.learning.episodes import Episodes, described
+from jmarl.execution.members import NO_SCORE, Best, Policies, Snapshot
+from jmarl.execution.population import Population
+from jmarl.learning.episodes import Episodes, episode_figures, named_teams
+from jmarl.runs.cadence import next_checkpoint, next_evaluation, next_multiple
+from jmarl.runs.callbacks import Callbacks
+from jmarl.runs.history import Entry, History
+from jmarl.runs.overall import overall, score_of, spread
 from jmarl.runs.progress import Screen
 from jmarl.runs.signals import Interruption
+from jmarl.runs.spans import Span
 from jmarl.runs.watchdog import SECONDS, Watchdog
-from jmarl.stats import bootstrap_interval, iqm
-from jmarl.types import State
+from jmarl.types import TrainState
 
 ABSOLUTE = 10  # times the episodes of an evaluation, for the best parameters at the end
 
-Entry = dict[str, Any]
 
+class ResumePoint(NamedTuple):
+    """Where training resumes."""
 
-class Start(NamedTuple):
-    """Where training is taken up."""
-
-    states: State | None = None  # [A, …]; None: at the beginning
-    alive: np.ndarray | None = None  # whose states these are
+    states: TrainState | None = None  # [A, …]; None: training begins
+    active: np.ndarray | None = None  # whose states these are
     update: int = 0
-    seconds: float = 0.0  # of training before
+    seconds: float = 0.0  # of training so far
     best: Best | None = None
     failed: dict[int, str] = {}  # noqa: RUF012 (never changed)
+    complete: bool = False  # the run ended there, and all its final files exist
+    span: dict[str, Any] | None = None  # metrics since the last line
+    run: str | None = None  # the id of the run, as its checkpoint says
 
 
-class Sink(Protocol):
-    """What becomes of figures and states. Entries are of the members in training, in order."""
+class Logger(Protocol):
+    """Receives metrics, evaluations and states. `entries`: one for each member in training."""
 
     def metrics(self, entries: list[Entry], overall: Entry) -> None: ...
     def evaluation(self, entries: list[Entry], overall: Entry) -> None: ...
     def save(self, update: int, snapshot: Snapshot, score: float, about: Entry) -> None: ...
     def last_saved(self) -> int | None: ...
+    def wait(self) -> None: ...
 
 
 class Selection(Protocol):
-    """Who goes on, and with what: decided between chunks of updates."""
+    """Which members train on, and from what: decided between chunks of updates."""
 
     def next(self, done: int) -> int | None:
         """The update after which it is due."""
         ...
 
-    def apply(self, crew: Crew, scores: np.ndarray, update: int) -> None:
-        """`scores` `[A]` of the members in training; NaN where one has failed."""
+    def apply(self, population: Population, scores: np.ndarray, update: int) -> list[int]:
+        """`scores` `[A]` of the members in training; NaN where one has failed. Gives the members
+        that go on from what another one has learned."""
         ...
 
 
-class Outcome(NamedTuple):
-    state: State  # of several members: [A, …]
+class LoopResult(NamedTuple):
+    state: TrainState  # of several members: [A, …]
     update: int  # updates done, from the very beginning
     seconds: float  # of training, likewise
-    metrics: list[Entry]  # one entry a chunk of updates (and member, where there are several)
-    evaluations: list[Entry]
+    evaluations: list[Entry]  # each member's first, last and final one
     stopped_by: int | None  # the signal that cut the run short
-    failed: dict[int, str]  # member → what was not finite
+    failed: dict[int, str]  # member → the metric that was not finite
 
 
 class Runner:
-    """One crew to the end of its budget."""
+    """Trains a population to the end of its budget."""
 
     def __init__(
         self,
         config: Config,
-        crew: Crew,
-        start: Start,
-        sink: Sink,
+        population: Population,
+        start: ResumePoint,
+        recorder: Logger,
         screen: Screen,
         selection: Selection | None = None,
         assess: bool = True,
+        callbacks: Callbacks | None = None,
     ) -> None:
         """`assess`: score the best parameters at the end once more, over many episodes."""
-        self.config, self.crew, self.start = config, crew, start
-        self.sink, self.screen = sink, screen
+        self.config, self.population, self.start = config, population, start
+        self.recorder, self.screen = recorder, screen
         self.selection, self.assess = selection, assess
-        self.failed = dict(start.failed)  # member → what was not finite
-        self.evaluations: list[Entry] = []
-        self.metrics: list[Entry] = []
+        self.callbacks = callbacks or Callbacks()
+        self.failed = dict(start.failed)  # member → the metric that was not finite
+        self.history = History()
+        self.seconds = start.seconds  # of training so far
 
-    def run(self, interruption: Interruption) -> Outcome:
-        """To the end of the budget, or of the chunk in which a signal came."""
-        config, crew, start = self.config, self.crew, self.start
-        self.screen.note(f"devices: {len(crew.devices)} ({jax.default_backend()})")
-        compiling = time.perf_counter()
-        crew.compile()
-        compiled = {"charts/compile_s": time.perf_counter() - compiling}
-        if start.states is None:
-            crew.begin()
-        else:
-            assert start.alive is not None
-            crew.take_up(start.states, start.alive, start.best)
+    def run(self, interruption: Interruption) -> LoopResult:
+        """To the end of the budget, of the chunk in which a signal came, or of that after which a
+        callback or the target return ends training."""
+        config, start = self.config, self.start
+        compiled = self._prepare()
         done, steps, began = start.update, 0, time.perf_counter()
+        self.span = Span(config.on_nonfinite == "skip", start.span)
+        interruption.begin()
         stopped = multihost.anywhere(interruption.signal)
-        while done < config.num_updates and stopped is None:
+        while not self._ends(done) and stopped is None:
             length = self._chunk(done)
-            # copied, because a step donates its state's buffers
-            untrained = None if done else jax.block_until_ready(_copied(crew.parameters()))
-            with Watchdog(self._warn_of_stall) as watchdog:
-                running = crew.advance(length, watchdog.alive)
-                if untrained is not None:  # while the first updates run
-                    self._evaluate(0, 0.0, untrained)
-                entries = self._entries(done, crew.read(running))
+            self._train(done, length)
             done += length
             elapsed = time.perf_counter() - began
-            seconds = start.seconds + elapsed
-            steps += length * config.steps_per_update * len(crew.alive)
-            timed = {"seconds": seconds, "charts/SPS": steps / elapsed}
-            self._tell_metrics(entries, timed | ({} if self.metrics else compiled))
+            self.seconds = start.seconds + elapsed
+            steps += length * config.steps_per_update * len(self.population.active)
+            logs = next_multiple(done - length, config.log_every) == done
+            if logs or self._selects(done, length) or self._ends(done):
+                self._log_metrics(done, {"charts/SPS": steps / elapsed} | compiled)
+                compiled = {}  # only the first line tells it
             stopped = multihost.anywhere(interruption.signal)
-            due = self.selection is not None and self.selection.next(done - length) == done
-            every = config.updates_between_evaluations
-            scores = None
-            if due or _crossed(done, length, every) or done == config.num_updates:
-                scores = self._evaluate(done, seconds, crew.parameters())
-                if due and self.selection is not None and done < config.num_updates:
-                    self.selection.apply(crew, scores, done)
-            at_end = stopped is not None or done == config.num_updates
-            improved = scores is not None and crew.best is not None and done in crew.best.update
-            if (
-                at_end
-                or improved
-                or due
-                or _crossed(done, length, config.checkpoint_every or every)
-            ):
-                self._save(done, seconds, scores)
-        seconds = self.metrics[-1]["seconds"] if self.metrics else start.seconds
+            self._evaluate_and_save(done, length, at_end=stopped is not None)
+        return self._finish(done, stopped)
+
+    def _prepare(self) -> Entry:
+        """Compile, and place the states on the devices. Gives the seconds of compilation."""
+        population, start = self.population, self.start
+        self.screen.note(f"devices: {len(population.devices)} ({jax.default_backend()})")
+        compiling = time.perf_counter()
+        population.compile()
+        compiled = {"charts/compile_s": time.perf_counter() - compiling}
+        if start.states is None:
+            population.init()
+        else:
+            assert start.active is not None
+            population.restore(start.states, start.active, start.best)
+        return compiled
+
+    def _train(self, done: int, length: int) -> None:
+        """Train for a chunk of updates. Before the first one, evaluate the initial parameters."""
+        population, untrained = self.population, None
+        if not done:  # copied, because a step donates its state's buffers
+            untrained = jax.block_until_ready(_copied(population.parameters()))
+        with Watchdog(self._warn_of_stall) as watchdog:
+            running = population.advance(length, watchdog.alive)
+            if untrained is not None:  # while the first updates run
+                self._evaluate(0, untrained)
+            metrics = population.read(running)
+        if self.config.on_nonfinite != "skip":
+            self._look_for_failures(done, metrics)
+        self.span.add(metrics)
+
+    def _evaluate_and_save(self, done: int, length: int, at_end: bool) -> None:
+        """Evaluate, select and save, as far as each is due after the last `length` updates.
+        `at_end`: a signal stops training here."""
+        config, population, before, scores = self.config, self.population, done - length, None
+        selects, ends = self._selects(done, length), self._ends(done)
+        if selects or ends or next_evaluation(config, before) == done:
+            scores = self._evaluate(done, population.parameters())
+            ends = self._ends(done)  # perhaps because of what the evaluation has shown
+            if selects and not ends:
+                self._select(scores, done)
+        best = population.best
+        improved = scores is not None and best is not None and done in best.update
+        if at_end or ends or improved or selects or next_checkpoint(config, before) == done:
+            self._save(done, scores)
+
+    def _ends(self, done: int) -> bool:
+        """Whether training ends here. A callback that stops it does so in every process."""
+        best = self.population.best
+        reached = reached_target(self.config, best, self.population.active, self.failed)
+        return done == self.config.num_updates or reached or self.callbacks.stop
+
+    def _selects(self, done: int, length: int) -> bool:
+        """Whether a selection is due after the last `length` updates."""
+        return self.selection is not None and self.selection.next(done - length) == done
+
+    def _select(self, scores: np.ndarray, done: int) -> None:
+        assert self.selection is not None
+        for member in self.selection.apply(self.population, scores, done):
+            self.failed.pop(member, None)
+
+    def _finish(self, done: int, stopped: int | None) -> LoopResult:
+        population = self.population
+        if stopped is None and done == self.start.update:  # it was killed after its last update
+            self._evaluate(done, population.parameters())
         if stopped is None and self.assess:
-            self._assess_best(done, seconds)
-        state = crew.batches[0] if crew.alone else crew.states()
-        told = (self.metrics, self.evaluations)
-        return Outcome(state, done, seconds, *told, stopped, self.failed)
+            self._assess_best(done)
+        state = population.batches[0] if population.alone else population.states()
+        ends = self.history.evaluations
+        return LoopResult(state, done, self.seconds, ends, stopped, self.failed)
 
     def _chunk(self, done: int) -> int:
-        """Updates until something is logged, decided or at its end."""
-        every, due = self.config.log_every, None
-        if self.selection is not None:
-            due = self.selection.next(done)
-        ends = (done - done % every + every, self.config.num_updates, due)
-        return min(end for end in ends if end is not None) - done
-
-    def _entries(self, before: int, updates: dict[str, np.ndarray]) -> list[Entry]:
-        """Of each member means over a chunk, after a look for what is not finite."""
-        skip = self.config.on_nonfinite == "skip"
-        if not skip:
-            self._look_for_failures(before, updates)
-        done = before + len(next(iter(updates.values())))
-        mean = _finite_mean if skip else np.mean
-        return [
-            self._about(member, done)
-            | {name: float(mean(values[:, i])) for name, values in updates.items()}
-            for i, member in enumerate(self.crew.alive)
-        ]
+        """Updates until something is due: a line, an evaluation, a checkpoint, a selection or the
+        end. Training is a loop over one compiled update, so chunks may have any lengths."""
+        config = self.config
+        ends = [next_multiple(done, config.log_every), config.num_updates]
+        ends += [next_evaluation(config, done), next_checkpoint(config, done)]
+        selection = None if self.selection is None else self.selection.next(done)
+        return min(end for end in (*ends, selection) if end is not None) - done
 
     def _about(self, member: Any, update: int) -> Entry:
+        """What every line of a member says. One that has failed is still evaluated, but its returns
+        mean nothing: NaN logits choose action 0."""
         about: Entry = {"update": update, "steps": update * self.config.steps_per_update}
-        return about if self.crew.alone else {"member": int(member)} | about
+        if self.population.alone:
+            return about
+        failed = self.failed.get(int(member))
+        return {"member": int(member)} | about | ({"failed": failed} if failed else {})
 
     def _look_for_failures(self, before: int, updates: dict[str, np.ndarray]) -> None:
-        """A run alone stops. Of several members one that fails is told of and counts no more; when
-        all have failed, nothing is left to do."""
-        crew = self.crew
+        """A run that trains alone stops. Of several members, one that fails counts no more, and
+        training stops when all have failed."""
+        population = self.population
         for name, values in updates.items():
             if not name.startswith("losses/") or name.split("/")[1] == "explained_variance":
                 continue  # which may be undefined: returns can all be equal
-            for i, member in enumerate(crew.alive):
+            for i, member in enumerate(population.active):
                 broken = np.flatnonzero(~np.isfinite(values[:, i]))
                 if broken.size and int(member) not in self.failed:
                     at = before + 1 + int(broken[0])
-                    self.failed[int(member)] = f"update {at}: {name} is {values[broken[0], i]}"
-        if set(map(int, crew.alive)) <= self.failed.keys():
-            raise self._nonfinite(self.failed[int(crew.alive[0])])
+                    self._fail(int(member), f"update {at}: {name} is {values[broken[0], i]}")
+        if set(map(int, population.active)) <= self.failed.keys():
+            ended = before + len(next(iter(updates.values())))
+            why = self._nonfinite(self.failed[int(population.active[0])])
+            raise AllFailedError(str(why), self.failed, ended)
+
+    def _fail(self, member: int, what: str) -> None:
+        self.failed[member] = what
+        if not self.population.alone:
+            self.screen.note(f"member {member} failed at {what}")
 
     def _nonfinite(self, what: str) -> RunError:
-        saved = self.sink.last_saved()
+        saved = self.recorder.last_saved()
         last = "no checkpoint yet" if saved is None else f"the last good checkpoint: update {saved}"
         return RunError(
             f"{what} ({last}). A smaller --ppo.lr or --ppo.max-grad-norm may help; "
             "--on-nonfinite skip leaves such updates out."
         )
 
-    def _tell_metrics(self, entries: list[Entry], timed: Entry) -> None:
-        entries = [entry | timed for entry in entries]
-        self.metrics += entries
-        overall = _overall(entries)
-        self.sink.metrics(entries, overall)
-        self.screen.show(overall)
+    def _log_metrics(self, done: int, timed: Entry) -> None:
+        """Means over the updates since the last line."""
+        timed = {"seconds": self.seconds} | timed
+        pairs = zip(self.population.active, self.span.means(), strict=True)
+        entries = [self._about(member, done) | means | timed for member, means in pairs]
+        line = overall(entries)
+        self.recorder.metrics(entries, line)
+        self.screen.show(line)
+        self.callbacks.metrics(line, entries)
 
-    def _evaluate(self, update: int, seconds: float, parameters: list[Parameters]) -> np.ndarray:
+    def _evaluate(self, update: int, parameters: list[Policies]) -> np.ndarray:
         """Greedy and sampled, on the same initial states every time. Gives the scores `[A]`."""
-        crew, spec = self.crew, self.crew.trainer.env.spec
-        entries = [self._about(m, update) | {"seconds": seconds} for m in crew.alive]
+        population, spec = self.population, self.population.trainer.env.spec
+        seconds = {"seconds": self.seconds if update else 0.0} | named_teams(spec)
+        entries = [self._about(member, update) | seconds for member in population.active]
         for prefix, greedy in (("eval", True), ("eval_sampled", False)):
-            seen = crew.play(parameters, greedy)
+            seen = population.play(parameters, greedy)
             for i, entry in enumerate(entries):
-                entry |= described(spec, jax.tree.map(lambda x, i=i: x[i], seen), prefix)
-        scores = np.array([_score(spec, entry, update) for entry in entries])
-        scores[[int(m) in self.failed for m in crew.alive]] = np.nan
+                entry |= episode_figures(spec, jax.tree.map(lambda x, i=i: x[i], seen), prefix)
+        scores = np.array([score_of(spec, entry, update) for entry in entries])
+        scores[[int(m) in self.failed for m in population.active]] = np.nan
         if update:
-            crew.keep_best(scores, update, parameters)
-        overall = _overall(entries)
-        if not crew.alone:
-            overall |= _spread(scores)
-        self.evaluations += entries
-        self.sink.evaluation(entries, overall)
-        self.screen.show(overall)
+            population.keep_best(scores, update, parameters)
+        line = overall(entries)
+        if not population.alone:
+            line |= spread(spec, entries)
+        self._tell_evaluation(entries, line)
+        self.screen.show(line)
         return scores
 
-    def _save(self, update: int, seconds: float, scores: np.ndarray | None) -> None:
+    def _tell_evaluation(self, entries: list[Entry], line: Entry) -> None:
+        self.history.add_evaluation(entries)
+        self.recorder.evaluation(entries, line)
+        self.callbacks.evaluation(line, entries)
+
+    def _save(self, update: int, scores: np.ndarray | None) -> None:
         score = NO_SCORE if scores is None else float(np.nan_to_num(scores, nan=NO_SCORE).max())
-        about = {"update": update, "seconds": seconds, "failed": self.failed}
-        snapshot, further = self.crew.snapshot()
-        self.sink.save(update, snapshot, score, about | further)
+        about: Entry = {"update": update, "seconds": self.seconds, "failed": self.failed}
+        about |= {"span": self.span.stored()}
+        snapshot, further = self.population.snapshot()
+        self.recorder.save(update, snapshot, score, about | further)
+        if self.callbacks.each:  # which may read it
+            self.recorder.wait()
+            self.callbacks.checkpoint(update)
 
     def _warn_of_stall(self) -> None:
         """XLA aborts the process when devices wait too long for each other (see `cpu_devices`)."""
-        saved, last = self.sink.last_saved(), "there is no checkpoint yet"
+        saved, last = self.recorder.last_saved(), "there is no checkpoint yet"
         if saved is not None:
             last = f"--resume then goes on after update {saved}, the last checkpoint"
         warnings.warn(
@@ -236,64 +293,41 @@ class Runner:
             stacklevel=1,
         )
 
-    def _assess_best(self, update: int, seconds: float) -> None:
+    def _assess_best(self, update: int) -> None:
         """The absolute metric: the best parameters over ten times the episodes."""
-        crew, best = self.crew, self.crew.best
+        population, best = self.population, self.population.best
         if best is None:
             return
-        parameters = crew.best_parameters()
-        rounds = [crew.play(parameters, greedy=True, fold=i) for i in range(1, ABSOLUTE + 1)]
+        parameters = population.best_parameters()
+        rounds = [population.play(parameters, greedy=True, fold=i) for i in range(1, ABSOLUTE + 1)]
         seen = Episodes(*jax.tree.map(lambda *x: np.concatenate(x, axis=1), *rounds))
-        entries = []
-        for i, member in enumerate(crew.alive):
-            about: Entry = {"seconds": seconds, "absolute": True}
+        entries, spec = [], population.trainer.env.spec
+        for i, member in enumerate(population.active):
+            about: Entry = {"seconds": self.seconds, "absolute": True} | named_teams(spec)
             about["best_update"] = int(best.update[member])
             own = jax.tree.map(lambda x, i=i: x[i], seen)
-            told = described(crew.trainer.env.spec, own, "absolute")
-            entries.append(self._about(member, update) | about | told)
-        self.evaluations += entries
-        self.sink.evaluation(entries, _overall(entries))
+            scored = episode_figures(spec, own, "absolute")
+            entries.append(self._about(member, update) | about | scored)
+        self._tell_evaluation(entries, overall(entries))
+
+
+def reached_target(
+    config: Config, best: Best | None, active: np.ndarray | None, failed: dict[int, str]
+) -> bool:
+    """Whether every member in training that has not failed has had the return at which training
+    stops."""
+    if config.stop_at_return is None or best is None or active is None:
+        return False
+    scores = [best.score[member] for member in active if int(member) not in failed]
+    return bool(scores) and float(min(scores)) >= config.stop_at_return
+
+
+def has_ended(config: Config, start: ResumePoint) -> bool:
+    """Whether nothing is left to train where a run resumes."""
+    reached = reached_target(config, start.best, start.active, start.failed)
+    return start.update == config.num_updates or (start.update > 0 and reached)
 
 
 @jax.jit
 def _copied(tree: Any) -> Any:
     return jax.tree.map(jnp.copy, tree)
-
-
-def _score(spec: EnvSpec, evaluated: Entry, update: int) -> float:
-    """What makes parameters the best: the greedy return. Between opponents there is no such
-    measure, so there the latest is."""
-    return evaluated["eval/return_mean"] if spec.cooperative else float(update)
-
-
-def _overall(entries: list[Entry]) -> Entry:
-    """Means over members."""
-    first = entries[0]
-    if len(entries) == 1:
-        return first
-    means = {k: float(np.nanmean([e[k] for e in entries])) for k in first if "/" in k}
-    return first | means | {"member": None}
-
-
-def _spread(scores: np.ndarray) -> Entry:
-    """How members' returns lie: the interquartile mean with its interval, and the best."""
-    known = scores[np.isfinite(scores)]
-    if not known.size:
-        return {}
-    low, high = bootstrap_interval(known)
-    return {
-        "members/return_iqm": float(iqm(known)),
-        "members/return_iqm_low": low,
-        "members/return_iqm_high": high,
-        "members/return_best": float(known.max()),
-    }
-
-
-def _crossed(done: int, length: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in the last `length` updates."""
-    return (done - length) // every < done // every
-
-
-def _finite_mean(values: np.ndarray) -> float:
-    finite = [value for value in values if math.isfinite(value)]
-    return float(np.mean(finite)) if finite else math.nan

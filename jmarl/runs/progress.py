@@ -1,5 +1,6 @@
-"""What a person sees of a run: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress on the screen: a bar on a terminal, plain lines elsewhere, nothing when quiet."""
 
+import math
 import time
 from typing import Any
 
@@ -18,13 +19,15 @@ from rich.text import Text
 
 from jmarl.runs.terminal import has_bar
 
-# Metrics and how they are shown. The first ones are the last to go where the terminal is narrow.
-SHOWN = {
+# Metrics and their formats. A narrow terminal shows only the first ones.
+RETURNS = {
     ("eval/return_mean",): "return {:.1f}",
     ("members/return_iqm", "members/return_iqm_low", "members/return_iqm_high"): (
-        "IQM {:.1f} ({:.1f} … {:.1f})"
+        "IQM {:.1f} (95%: {:.1f} … {:.1f})"
     ),
     ("members/return_best",): "best {:.1f}",
+}
+OTHERS = {
     ("charts/SPS",): "{:,.0f} steps/s",
     ("eval/win_rate",): "won {:.0%}",
     ("losses/policy_loss",): "policy loss {:.3f}",
@@ -33,11 +36,11 @@ SHOWN = {
 GAP = "  "
 SECONDS_BETWEEN_LINES = 5.0
 NARROWEST_BAR, WIDEST_BAR = 10, 40
-ROOM_FOR_METRICS = 70  # before the bar grows
+ROOM_FOR_METRICS = 70  # columns that metrics get before the bar grows
 
 
 class Screen:
-    """Used as a context; `show` takes metrics and evaluations as they come."""
+    """A context manager; `show` takes each entry of metrics or evaluations."""
 
     def __init__(self, console: Console, total: int, quiet: bool) -> None:
         self._console, self._total, self._quiet = console, total, quiet
@@ -72,21 +75,29 @@ class Screen:
             self._last = now
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line above the bar."""
         if not self._quiet:
             self._console.print(text, markup=False, soft_wrap=True)
 
 
 def _formatted(known: dict[str, Any]) -> list[str]:
+    """Returns of opposing teams are those of each team, after its name."""
+    teams = {f"{team} ": f"/{team}" for team in known.get("teams", ())} or {"": ""}
+    shown = [
+        (tuple(key + suffix for key in keys), name + text)
+        for name, suffix in teams.items()
+        for keys, text in RETURNS.items()
+    ]
     return [
         text.format(*(known[key] for key in keys))
-        for keys, text in SHOWN.items()
+        for keys, text in (*shown, *OTHERS.items())
         if all(known.get(key) is not None for key in keys)
+        and not any(math.isnan(known[key]) for key in keys[1:])  # a single seed has no interval
     ]
 
 
 def _bar(console: Console, total: int) -> Progress:
-    """What is going on, a bar, updates and the time left always fit; metrics get the rest."""
+    """Description, bar, updates and time left always fit; metrics get the rest of the line."""
     fixed = len(f"compiling {total}/{total} updates 0:00:00 ")
 
     def bar_width() -> int:
@@ -95,7 +106,7 @@ def _bar(console: Console, total: int) -> Progress:
 
     class Bar(BarColumn):
         def render(self, task: Task) -> ProgressBar:
-            self.bar_width = bar_width()  # of the window as it is now
+            self.bar_width = bar_width()  # for the current width of the window
             return super().render(task)
 
     class Metrics(ProgressColumn):
@@ -111,7 +122,7 @@ def _bar(console: Console, total: int) -> Progress:
 
 
 def fitted(parts: list[str], width: int) -> str:
-    """As many of the parts as fit side by side, from the first on."""
+    """Join as many of the first parts as fit into `width`."""
     kept = 0
     while kept < len(parts) and len(GAP.join(parts[: kept + 1])) <= width:
         kept += 1

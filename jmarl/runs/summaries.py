@@ -1,19 +1,18 @@
-"""How a run ended, as one JSON file."""
+"""Writes a summary of a finished run as one JSON file."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from jmarl.config.train_config import Config
-from jmarl.runs.directory import replace_text
-from jmarl.runs.files import SUMMARY
-from jmarl.runs.loop import Outcome
+from jmarl.runs.files import EVALUATIONS, SUMMARY, read_lines, write_json
+from jmarl.runs.loop import LoopResult
 
 
 def write_summary(
-    path: Path, config: Config, outcome: Outcome, further: dict[str, Any] | None = None
+    path: Path, config: Config, outcome: LoopResult, further: dict[str, Any] | None = None
 ) -> None:
-    told = outcome.evaluations
+    """From the evaluations in `path`, whichever process wrote them."""
+    lines = read_lines(path / EVALUATIONS)
     summary = {
         "algorithm": config.algorithm,
         "env": config.env,
@@ -22,7 +21,7 @@ def write_summary(
         "updates": outcome.update,
         "steps": outcome.update * config.steps_per_update,
         "seconds": outcome.seconds,
-        "evaluation": next((e for e in reversed(told) if "absolute" not in e), None),
-        "absolute": next((e for e in told if "absolute" in e), None),
+        "evaluation": next((e for e in reversed(lines) if "absolute" not in e), None),
+        "absolute": next((e for e in reversed(lines) if "absolute" in e), None),
     }
-    replace_text(path / SUMMARY, json.dumps(summary | (further or {}), indent=1))
+    write_json(path / SUMMARY, summary | (further or {}))

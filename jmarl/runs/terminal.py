@@ -1,5 +1,5 @@
-"""Standard output and standard error, whatever stands behind them: a terminal, a pipe that is
-closed early, a locale that knows only ASCII."""
+"""Standard output and standard error that cope with any receiver: a terminal, a pipe that is closed
+early, an ASCII locale."""
 
 import contextlib
 import errno
@@ -88,7 +88,7 @@ def _encodable_character(character: str, encoding: str, errors: str) -> str:
 
 
 def make_console(stream: TextIO | SafeStream | None, **options: Any) -> Console:
-    """A console that survives whatever becomes of its stream. None: the stream was closed before
+    """A console that keeps working when its stream fails. None: the stream was closed before
     we started."""
     safe: Any = stream if stream is None or isinstance(stream, SafeStream) else SafeStream(stream)
     return Console(file=safe, quiet=safe is None, emoji=False, **options)
@@ -101,15 +101,15 @@ def has_bar(console: Console) -> bool:
 
 @contextlib.contextmanager
 def working(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Say what is being done: with a spinner on a terminal, in lines on a dumb one, and not at all
-    in a pipe or file. Yields a function that changes the text."""
+    """Show what is in progress: a spinner on a terminal, lines on a dumb terminal, nothing in a
+    pipe or file. Yields a function that changes the text."""
     if console.is_dumb_terminal:
 
-        def tell(text: str) -> None:
+        def print_line(text: str) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
-        tell(text)
-        yield tell
+        print_line(text)
+        yield print_line
         return
     with console.status(Text(text)) as status:
         yield lambda text: status.update(Text(text))

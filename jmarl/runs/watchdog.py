@@ -1,4 +1,4 @@
-"""Says when training stands still, for XLA may abort the process later without a word of ours."""
+"""Warns when training stalls: XLA may abort the process later, without a message of ours."""
 
 import threading
 from collections.abc import Callable
@@ -7,7 +7,7 @@ SECONDS = 600
 
 
 class Watchdog:
-    """A context. `stalled` is called once if `alive` is not called for so many seconds. Time in
+    """A context manager that calls `stalled` once if `alive` is not called for `seconds`. Time in
     which the process is stopped or the machine sleeps does not count."""
 
     def __init__(self, stalled: Callable[[], None], seconds: int = SECONDS) -> None:

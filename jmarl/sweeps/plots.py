@@ -1,4 +1,4 @@
-"""Pictures of a sweep: what each option does, what pairs do together, how the best learn."""
+"""Plots of a sweep: the effect of each option and of pairs of options, and learning curves."""
 
 import itertools
 import math
@@ -12,20 +12,21 @@ from matplotlib.ticker import EngFormatter, NullFormatter, NullLocator
 
 from jmarl.config.formatting import shown
 from jmarl.presentation.figures import COLOURS, new_figure, save
+from jmarl.runs.files import PLOTS, member_name, read_greedy_evaluations
 from jmarl.stats import iqm
 from jmarl.sweeps.plan import Plan
-from jmarl.sweeps.results import Ranked, Ranking, Scored, evaluations
+from jmarl.sweeps.scores import Ranked, Ranking, Scored
 
-CELLS = 12  # most values of an option that are drawn apart, as a grid
-BINS = 6  # of more values, for the line through them
-CURVES = 5  # settings whose learning is drawn
-WIDE = 10  # largest / smallest from which an axis is logarithmic
+CELLS = 12  # up to this many values of an option are drawn separately, as a grid
+BINS = 6  # number of bins for the line through more values
+CURVES = 5  # settings with a learning curve
+WIDE = 10  # an axis is logarithmic if largest / smallest is at least this
 POINT, LINE = "#56b4e9", "#222222"
 SCORE = "greedy return per episode"
 
 
 class Axis(NamedTuple):
-    """Where values of one option go."""
+    """The axis of one option."""
 
     name: str
     values: list[Any]  # distinct, in order
@@ -40,15 +41,15 @@ class Axis(NamedTuple):
         if self.kind == "log":
             (axes.set_xscale if which == "x" else axes.set_yscale)("log")
         few = len(self.values) <= CELLS
-        if self.kind == "category" or (few and self._apart()):
+        if self.kind == "category" or (few and self._labels_fit()):
             axis.set_ticks([self.at(v) for v in self.values], [shown(v) for v in self.values])
             axis.set_minor_locator(NullLocator())
             axis.set_minor_formatter(NullFormatter())
         if which == "x" and few and sum(len(shown(v)) for v in self.values) > 50:
             axes.tick_params("x", rotation=30)
 
-    def _apart(self) -> bool:
-        """Whether labels at the values themselves do not run into each other."""
+    def _labels_fit(self) -> bool:
+        """Whether labels at the values do not overlap."""
         places = np.array([self.at(value) for value in self.values])
         places = np.log(places) if self.kind == "log" else places
         span = places[-1] - places[0]
@@ -56,24 +57,24 @@ class Axis(NamedTuple):
 
 
 def write_plots(path: Path, plan: Plan, ranking: Ranking) -> list[Path]:
-    """Into `path/plots`; what all failed in is not drawn."""
-    scored = [one for one in ranking.members if not one.failed]
-    if not scored:
+    """Write plots to `path/plots`. Members that failed are left out."""
+    members = [one for one in ranking.members if not math.isnan(one.score)]
+    if not members:
         return []
-    folder = path / "plots"
+    folder = path / PLOTS
     folder.mkdir(exist_ok=True)
-    axes = [_axis(name, scored) for name in plan.names]
-    made = [_marginal(folder / f"marginal_{axis.name}.png", axis, scored) for axis in axes]
+    axes = [_axis(name, members) for name in plan.names]
+    made = [_marginal(folder / f"marginal_{axis.name}.png", axis, members) for axis in axes]
     made += [
-        _pair(folder / f"pair_{x.name}_{y.name}.png", x, y, scored)
+        _pair(folder / f"pair_{x.name}_{y.name}.png", x, y, members)
         for x, y in itertools.combinations(axes, 2)
     ]
-    made.append(_curves(folder / "curves.png", plan, ranking, evaluations(path, plan)))
+    made.append(_curves(folder / "curves.png", plan, ranking, path))
     return made
 
 
-def _axis(name: str, scored: Sequence[Scored]) -> Axis:
-    found = {one.member.settings[name] for one in scored}
+def _axis(name: str, members: Sequence[Scored]) -> Axis:
+    found = {one.member.settings[name] for one in members}
     if not all(_number(value) for value in found):
         return Axis(name, sorted(found, key=_order), "category")
     values = sorted(found)
@@ -91,25 +92,25 @@ def _number(value: Any) -> bool:
 
 
 def _order(value: Any) -> tuple[Any, ...]:
-    """Widths by size, everything else by name."""
+    """Sort tuples of widths by value and everything else by name."""
     return (0, value) if isinstance(value, tuple) else (1, str(value))
 
 
-def _furthest(scored: Sequence[Scored]) -> list[Scored]:
-    """Without members that halving stopped: their returns are of another age."""
-    progress = max(one.progress for one in scored)
-    return [one for one in scored if one.progress == progress]
+def _furthest(members: Sequence[Scored]) -> list[Scored]:
+    """Without the members that halving stopped: their returns come from less training."""
+    progress = max(one.progress for one in members)
+    return [one for one in members if one.progress == progress]
 
 
-def _middle(scored: Sequence[Scored]) -> float:
-    return float(iqm(np.array([one.score for one in scored])))
+def _middle(members: Sequence[Scored]) -> float:
+    return float(iqm(np.array([one.score for one in members])))
 
 
-def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
-    """The score against one option: a point per member, a line through the middle of them."""
+def _marginal(path: Path, axis: Axis, members: Sequence[Scored]) -> Path:
+    """The score against one option: a point per member, and a line of interquartile means."""
     figure, axes = new_figure()
-    last = _furthest(scored)
-    early = [one for one in scored if one.progress < last[0].progress]
+    last = _furthest(members)
+    early = [one for one in members if one.progress < last[0].progress]
 
     def points(members: Sequence[Scored], **looks: Any) -> None:
         x = [axis.at(one.member.settings[axis.name]) for one in members]
@@ -117,10 +118,10 @@ def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
 
     if early:
         points(early, facecolors="none", edgecolors="#bbbbbb", label="stopped early")
-    points(last, color=POINT, alpha=0.7, label="a member")
+    points(last, color=POINT, alpha=0.7, label="member")
     x, y = _line(axis, last)
-    joined = "-" if all(_number(value) for value in axis.values) else ""
-    axes.plot(x, y, color=LINE, linestyle=joined, marker="_", markersize=14, label="IQM")
+    style = "-" if all(_number(value) for value in axis.values) else ""
+    axes.plot(x, y, color=LINE, linestyle=style, marker="_", markersize=14, label="IQM")
     axis.apply(axes, "x")
     axes.set_ylabel(SCORE)
     axes.grid(axis="y", alpha=0.3)
@@ -131,22 +132,21 @@ def _marginal(path: Path, axis: Axis, scored: Sequence[Scored]) -> Path:
     return save(figure, path)
 
 
-def _line(axis: Axis, scored: Sequence[Scored]) -> tuple[list[float], list[float]]:
-    """The middle at each value; of many values, in parts of equally many members."""
-    ordered = sorted(scored, key=lambda one: axis.at(one.member.settings[axis.name]))
+def _line(axis: Axis, members: Sequence[Scored]) -> tuple[list[float], list[float]]:
+    """The IQM at each value; with many values, in bins of equally many members."""
+    ordered = sorted(members, key=lambda one: axis.at(one.member.settings[axis.name]))
     at = [axis.at(one.member.settings[axis.name]) for one in ordered]
     if len(set(at)) > CELLS:
-        parts = [list(part) for part in np.array_split(np.arange(len(at)), BINS)]
+        bins = [list(group) for group in np.array_split(np.arange(len(at)), BINS)]
     else:
-        parts = [list(part) for _, part in itertools.groupby(range(len(at)), key=at.__getitem__)]
-    x = [float(np.median([at[i] for i in part])) for part in parts]
-    return x, [_middle([ordered[i] for i in part]) for part in parts]
+        bins = [list(group) for _, group in itertools.groupby(range(len(at)), key=at.__getitem__)]
+    x = [float(np.median([at[i] for i in group])) for group in bins]
+    return x, [_middle([ordered[i] for i in group]) for group in bins]
 
 
-def _pair(path: Path, x: Axis, y: Axis, scored: Sequence[Scored]) -> Path:
-    """Two options together: a cell for each pair of values if most pairs were tried, otherwise a
-    point for each setting."""
-    last = _furthest(scored)
+def _pair(path: Path, x: Axis, y: Axis, members: Sequence[Scored]) -> Path:
+    """Two options: a heat map if most pairs of values were tried, otherwise a point per setting."""
+    last = _furthest(members)
     cells: dict[tuple[Any, Any], list[Scored]] = {}
     for one in last:
         settings = one.member.settings
@@ -162,7 +162,7 @@ def _heat_map(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float
     columns, rows = len(x.values), len(y.values)
     figure, axes = new_figure(max(4.8, 2.2 + 0.8 * columns), max(3.6, 1.4 + 0.55 * rows))
     table = np.array([[middles.get((a, b), math.nan) for a in x.values] for b in y.values])
-    axes.set_facecolor("#dddddd")  # where nothing was tried
+    axes.set_facecolor("#dddddd")  # pairs that were not tried
     image = axes.imshow(table, origin="lower", aspect="auto", cmap="viridis")
     middle = (np.nanmin(table) + np.nanmax(table)) / 2
     for (row, column), value in np.ndenumerate(table):
@@ -178,8 +178,8 @@ def _heat_map(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float
 
 def _scatter(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float]) -> Path:
     figure, axes = new_figure()
-    order = sorted(middles, key=middles.__getitem__)  # the best on top
-    drawn = axes.scatter(
+    order = sorted(middles, key=middles.__getitem__)  # draws the best on top
+    points = axes.scatter(
         [x.at(a) for a, _ in order],
         [y.at(b) for _, b in order],
         c=[middles[pair] for pair in order],
@@ -191,38 +191,37 @@ def _scatter(path: Path, x: Axis, y: Axis, middles: dict[tuple[Any, Any], float]
     x.apply(axes, "x")
     y.apply(axes, "y")
     axes.grid(alpha=0.25)
-    figure.colorbar(drawn, ax=axes, label=f"IQM of {SCORE}")
+    figure.colorbar(points, ax=axes, label=f"IQM of {SCORE}")
     return save(figure, path)
 
 
-def _curves(
-    path: Path, plan: Plan, ranking: Ranking, lines: Sequence[list[dict[str, Any]]]
-) -> Path:
-    """Greedy returns while the best settings learned: mean and range over the seeds that went
-    furthest."""
+def _curves(path: Path, plan: Plan, ranking: Ranking, sweep: Path) -> Path:
+    """Greedy returns of the best settings during training: mean and range over the seeds with the
+    most steps. Reads the evaluations of these settings only."""
+    count = len(ranking.members)
     best = [one for one in ranking.settings if not math.isnan(one.iqm)][:CURVES]
     height = 4.2 + 0.25 * len(best)
     figure, axes = new_figure(7.2, height)
     for one, colour in zip(best, COLOURS, strict=False):
         seeds = [
-            lines[seed.member.index]
+            read_greedy_evaluations(sweep / member_name(seed.member.index, count))
             for seed in ranking.members
             if seed.member.setting == one.setting and seed.steps == one.steps and not seed.failed
         ]
         steps, mean, low, high = _over_seeds(seeds)
         axes.plot(steps, mean, color=colour, label=_label(one, plan.names))
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel("steps of single worlds")
+    axes.set_xlabel("environment steps")
     axes.set_ylabel(SCORE)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
-    title = "mean and range over seeds, the best first"
+    title = "mean and range over seeds, best first"
     figure.legend(loc="outside lower center", ncols=1, frameon=False, title=title, fontsize=9)
     return save(figure, path)
 
 
 def _over_seeds(seeds: Sequence[list[dict[str, Any]]]) -> tuple[list[int], Any, Any, Any]:
-    """Mean, least and most at each count of steps, over the seeds that got there."""
+    """Mean, minimum and maximum at each number of steps, over the seeds that reached it."""
     found: dict[int, list[float]] = {}
     for lines in seeds:
         for line in lines:

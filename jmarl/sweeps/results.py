@@ -1,246 +1,232 @@
-"""What a sweep found: its settings ranked, as JSON, CSV, Markdown and a table on the screen."""
+"""Results of a sweep: its settings ranked, as JSON, CSV, Markdown and a table on the screen."""
 
 import csv
 import io
-import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from jmarl.config.formatting import command_line, shown, told
-from jmarl.config.train_config import Config
-from jmarl.runs.directory import replace_text, versions
-from jmarl.runs.files import EVALUATIONS, SUMMARY
-from jmarl.runs.logs import read_lines
-from jmarl.stats import bootstrap_interval, iqm
-from jmarl.sweeps.plan import Member, Plan
+from jmarl.config.formatting import command_line, formatted, shown
+from jmarl.config.option_names import hyperparameters, value_of, with_value
+from jmarl.config.train_config import to_yaml
+from jmarl.runs.directory import versions
+from jmarl.runs.files import (
+    BEST,
+    RANKED_MEMBERS,
+    RANKING,
+    RANKING_CSV,
+    RANKING_MARKDOWN,
+    SUMMARY,
+    member_name,
+    read_json,
+    replace_text,
+    write_json,
+    write_lines,
+)
+from jmarl.sweeps.plan import Plan
+from jmarl.sweeps.scores import (
+    Ranked,
+    Ranking,
+    Schedule,
+    Scored,
+    best_member,
+    last_evaluations,
+    rank,
+    read_confirmation,
+    schedules,
+)
 
 SHOWN = 10  # rows of the table on the screen
-
-
-class Scored(NamedTuple):
-    """A member and its last greedy evaluation."""
-
-    member: Member
-    score: float  # NaN: failed
-    steps: int
-    line: dict[str, Any]
-
-    @property
-    def failed(self) -> bool:
-        return math.isnan(self.score)
-
-    @property
-    def progress(self) -> float:
-        """Part of its budget that the member came through. One digit: rungs of halving are whole
-        updates, so they are not quite the same part of every budget."""
-        config = self.member.config
-        return float(f"{self.steps / (config.num_updates * config.steps_per_update):.1g}")
-
-
-class Ranked(NamedTuple):
-    """A setting. Its figures are of the seeds that went furthest; NaN if all failed."""
-
-    rank: int  # from 1
-    setting: int
-    settings: dict[str, Any]
-    config: Config
-    iqm: float
-    low: float
-    high: float
-    mean: float
-    seeds: int
-    failed: int
-    steps: int
-    progress: float
-
-
-class Ranking(NamedTuple):
-    names: tuple[str, ...]  # of swept options
-    settings: tuple[Ranked, ...]  # the best first
-    members: tuple[Scored, ...]
-
-    @property
-    def best(self) -> Ranked | None:
-        first = self.settings[0]
-        return None if math.isnan(first.iqm) else first
-
-
-def member_name(index: int, total: int) -> str:
-    """Of a member's directory, such that names sort as members do."""
-    return f"member_{index:0{max(3, len(str(total - 1)))}}"
-
-
-def evaluations(path: Path, plan: Plan) -> list[list[dict[str, Any]]]:
-    """Of every member its greedy evaluations, in the order in which they were made."""
-    members = plan.members
-    files = (path / member_name(member.index, len(members)) / EVALUATIONS for member in members)
-    return [[line for line in read_lines(file) if "absolute" not in line] for file in files]
+CONTEST = (
+    "Teams play against each other, so that no return says which setting is better, and settings "
+    "are not ranked. Each team's returns are in the members' evals.jsonl and in the report."
+)
+NONE = "–"  # in place of the interval of a single seed
+INTERVAL = (
+    "IQM: the interquartile mean over seeds of their mean greedy returns, of fewer than four their "
+    "mean. Interval: 95 %, over seeds, by Student's t; a single seed has none."
+)
 
 
 def write_results(path: Path, plan: Plan) -> Ranking:
-    """Rank what members of the sweep in `path` have come to, and write it there."""
-    ranking = rank(plan, evaluations(path, plan))
-    replace_text(path / "members.jsonl", "".join(_member_line(m) for m in ranking.members))
-    replace_text(path / "ranking.json", json.dumps(_figures(ranking), indent=1))
-    replace_text(path / "ranking.csv", _csv(ranking))
-    replace_text(path / "ranking.md", _markdown(ranking))
+    """Rank the settings of the sweep in `path`, and write the ranking there."""
+    ranking = rank(plan, last_evaluations(path, plan), schedules(path, plan))
+    ranking = ranking._replace(confirmed=read_confirmation(path, plan))
+    write_lines(path / RANKED_MEMBERS, map(_member_line, ranking.members))
+    write_json(path / RANKING, _figures(ranking))
+    replace_text(path / RANKING_CSV, _csv(ranking))
+    replace_text(path / RANKING_MARKDOWN, _markdown(ranking))
     if ranking.best is None:
-        (path / "best.yaml").unlink(missing_ok=True)
+        (path / BEST).unlink(missing_ok=True)
     else:
-        replace_text(path / "best.yaml", _best(_as_trained(ranking, path)))
+        replace_text(path / BEST, _best(_as_trained(ranking, path), ranking))
     return ranking
 
 
 def _as_trained(ranking: Ranking, path: Path) -> Ranked:
-    """The best setting with the hyperparameters that its best member ended with: population-based
-    training changes them."""
+    """The best setting, with the hyperparameters that its best member had at the end:
+    population-based training changes them."""
     best = ranking.best
     assert best is not None
-    mine = [one for one in ranking.members if one.member.setting == best.setting]
-    first = max(mine, key=lambda one: (one.steps, -math.inf if one.failed else one.score))
-    file = path / member_name(first.member.index, len(ranking.members)) / SUMMARY
-    ended = json.loads(file.read_text(encoding="utf-8"))["hyper"] if file.exists() else {}
-    began = best.config.ppo
-    changed = {
-        name: value
-        for name, value in ended.items()
-        if not math.isclose(value, getattr(began, name), rel_tol=1e-6)  # float32 on disk
-    }
-    ppo = began.model_copy(update=changed)
-    return best._replace(config=best.config.model_copy(update={"ppo": ppo}))
+    first = best_member([one for one in ranking.members if one.member.setting == best.setting])
+    directory = path / member_name(first.member.index, len(ranking.members))
+    ended = read_json(directory / SUMMARY).get("hyper", {})
+    config, names = best.config, hyperparameters(best.config.algorithm)
+    for name, value in ended.items():
+        if not math.isclose(value, value_of(config, names[name]), rel_tol=1e-6):  # float32 on disk
+            config = with_value(config, names[name], value)
+    return best._replace(config=config)
 
 
-def rank(plan: Plan, evaluations: Sequence[list[dict[str, Any]]]) -> Ranking:
-    """Better is what went further through its budget; of that, what failed with no seed; of that,
-    what has the larger interquartile mean."""
-    scored = [
-        _scored(member, lines) for member, lines in zip(plan.members, evaluations, strict=True)
-    ]
-    by_setting: dict[int, list[Scored]] = {}
-    for one in scored:
-        by_setting.setdefault(one.member.setting, []).append(one)
-    unranked = [_figures_of(members) for members in by_setting.values()]
-    unranked.sort(key=lambda s: (math.isnan(s.iqm), -s.progress, s.failed > 0, -s.iqm, s.setting))
-    ranked = [setting._replace(rank=place) for place, setting in enumerate(unranked, start=1)]
-    return Ranking(plan.names, tuple(ranked), tuple(scored))
-
-
-def _scored(member: Member, lines: list[dict[str, Any]]) -> Scored:
-    last = lines[-1] if lines else {}
-    score = last.get("eval/return_mean")
-    score = float(score) if score is not None and math.isfinite(score) else math.nan
-    return Scored(member, score, last.get("steps", 0), last)
-
-
-def _figures_of(members: list[Scored]) -> Ranked:
-    """Halving stops some seeds of a setting before others; only the furthest are compared."""
-    whole = [one for one in members if not one.failed]
-    furthest = max(whole or members, key=lambda one: one.steps)
-    counted = [one for one in whole if one.steps == furthest.steps]
-    middle, low, high = _interval(counted)
-    first = members[0].member
-    return Ranked(
-        rank=0,
-        setting=first.setting,
-        settings=first.settings,
-        config=first.config,
-        iqm=middle,
-        low=low,
-        high=high,
-        mean=float(np.mean([one.score for one in counted])) if counted else math.nan,
-        seeds=len(counted),
-        failed=len(members) - len(whole),
-        steps=furthest.steps,
-        progress=furthest.progress,
-    )
-
-
-def _interval(counted: list[Scored]) -> tuple[float, float, float]:
-    """The interquartile mean over seeds and how sure it is; of one seed, over its episodes."""
-    if not counted:
-        return math.nan, math.nan, math.nan
-    if len(counted) == 1:
-        (one,) = counted
-        parts = (one.line.get(f"eval/return_{part}") for part in ("iqm", "iqm_low", "iqm_high"))
-        middle, low, high = (one.score if part is None else float(part) for part in parts)
-        return middle, low, high
-    scores = np.array([one.score for one in counted])
-    return float(iqm(scores)), *bootstrap_interval(scores)
-
-
-def _member_line(one: Scored) -> str:
-    entry = {
+def _member_line(one: Scored) -> dict[str, Any]:
+    return {
         "index": one.member.index,
         "setting": one.member.setting,
         "settings": one.member.settings,
         "seed": one.member.seed,
-        "score": None if one.failed else one.score,
+        "score": None if math.isnan(one.score) else one.score,
         "steps": one.steps,
         "failed": one.failed,
-    }
-    return json.dumps(entry) + "\n"
+        "reason": one.reason,
+    } | ({"schedule": one.schedule} if len(one.schedule) > 1 else {})
 
 
 def _figures(ranking: Ranking) -> dict[str, Any]:
-    """The form that all figures have, and which settings the cases are."""
+    """Rows in the form of all figures of jmarl, and the settings that the cases stand for."""
     rows = []
     for one in ranking.settings:
-        figures = {
-            "return_iqm": one.iqm,
-            "return_low": one.low,
-            "return_high": one.high,
-            "return_mean": one.mean,
-            "steps": one.steps,
-            "rank": one.rank,
-        }
-        about = {"case": f"setting/{one.setting}", "subject": one.config.algorithm}
-        rows += [
-            {**about, "metric": metric, "value": value}
-            for metric, value in figures.items()
-            if math.isfinite(value)
-        ]
+        rows += _rows(one, {**_returns(one), "rank": one.rank})
+    confirmed = ranking.confirmed
+    if confirmed is not None:
+        rows += _rows(confirmed, {f"confirmed_{k}": v for k, v in _returns(confirmed).items()})
     made, typed = versions(), command_line(*sys.argv)
     meta = {"commit": made["commit"], "command": typed, "versions": made["packages"]}
     settings = [
-        {"setting": one.setting, "rank": one.rank, "settings": one.settings, "failed": one.failed}
+        {
+            "setting": one.setting,
+            "rank": one.rank,
+            "settings": one.settings,
+            "failed": one.failed,
+            "reasons": one.reasons,
+        }
         for one in ranking.settings
     ]
-    return {"rows": rows, "meta": meta, "settings": settings}
+    about = {"interval": INTERVAL, "search": _selected(ranking), "confirmation": None}
+    if confirmed is not None:
+        about["confirmation"] = {
+            "setting": confirmed.setting,
+            "seeds": confirmed.seeds,
+            "failed": confirmed.failed,
+            "reasons": confirmed.reasons,
+        }
+    return {"rows": rows, "meta": meta, "settings": settings} | about
+
+
+def _returns(one: Ranked) -> dict[str, float]:
+    returns = {"iqm": one.iqm, "low": one.low, "high": one.high, "mean": one.mean}
+    return {f"return_{name}": value for name, value in returns.items()} | {"steps": one.steps}
+
+
+def _rows(one: Ranked, figures: dict[str, float]) -> list[dict[str, Any]]:
+    about = {"case": f"setting/{one.setting}", "subject": one.config.algorithm}
+    return [
+        {**about, "metric": metric, "value": value}
+        for metric, value in figures.items()
+        if math.isfinite(value)
+    ]
 
 
 def _csv(ranking: Ranking) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     figures = ("return_iqm", "return_low", "return_high", "return_mean", "seeds", "failed", "steps")
-    writer.writerow(["rank", "setting", *ranking.names, *figures])
+    again = [f"confirmed_{name}" for name in figures] if ranking.confirmed else []
+    writer.writerow(["rank", "setting", *ranking.names, *figures, *again])
     for one in ranking.settings:
-        returns = (one.iqm, one.low, one.high, one.mean)
-        cells = ["" if math.isnan(value) else value for value in returns]
+        confirmed = ranking.confirmed
+        fresh = [""] * len(again)
+        if confirmed is not None and confirmed.setting == one.setting:
+            fresh = _csv_cells(confirmed)
         swept = [shown(value) for value in one.settings.values()]
-        writer.writerow([one.rank, one.setting, *swept, *cells, one.seeds, one.failed, one.steps])
+        writer.writerow([one.rank, one.setting, *swept, *_csv_cells(one), *fresh])
     return text.getvalue()
+
+
+def _csv_cells(one: Ranked) -> list[Any]:
+    returns = (one.iqm, one.low, one.high, one.mean)
+    cells = ["" if math.isnan(value) else value for value in returns]
+    return [*cells, one.seeds, one.failed, one.steps]
 
 
 def _header(ranking: Ranking) -> list[str]:
     return ["rank", *ranking.names, "IQM", "95% interval", "mean", "seeds", "steps"]
 
 
-def _cells(one: Ranked) -> list[str]:
-    swept = [shown(value) for value in one.settings.values()]
-    seeds = str(one.seeds) if not one.failed else f"{one.seeds} ({one.failed} failed)"
+def notes(ranking: Ranking) -> list[str]:
+    """What the table's figures are, and what the best setting scored with fresh seeds."""
+    if any(one.contest for one in ranking.members):
+        return [CONTEST]
+    return [*filter(None, (INTERVAL, _selected(ranking), _confirmation_line(ranking)))]
+
+
+def _selected(ranking: Ranking) -> str:
+    """What the figure of the first of several settings is worth."""
+    count = len(ranking.settings)
+    if count < 2 or ranking.best is None:
+        return ""
+    scheduled = any(len(one.schedule) > 1 for one in ranking.settings)
+    fresh = not scheduled and ranking.confirmed is None
+    better = "; --confirm-seeds scores the best with fresh seeds" if fresh else ""
+    return (
+        f"The first is selected as the best of {count} settings by these figures, so that its own "
+        f"is optimistic{better}."
+    )
+
+
+def _confirmation_line(ranking: Ranking) -> str:
+    one = ranking.confirmed
+    if one is None:
+        return ""
+    found = f"{_described(one)}; in the search {_in_search(ranking, one.setting)} (selected)"
+    return f"Confirmed: {formatted(one.settings) or 'the only setting'} with fresh seeds: {found}."
+
+
+def _in_search(ranking: Ranking, setting: int) -> str:
+    return next(f"{one.iqm:.2f}" for one in ranking.settings if one.setting == setting)
+
+
+def _described(one: Ranked) -> str:
+    """`IQM -3.00 (-5.00 … -1.00), seeds: 4`."""
+    failed = f", {one.failed} failed at {one.reasons[0]}" if one.reasons else ""
     if math.isnan(one.iqm):
-        return [str(one.rank), *swept, "failed", "", "", seeds, f"{one.steps:,}"]
-    interval = f"{one.low:.2f} … {one.high:.2f}"
-    figures = [f"{one.iqm:.2f}", interval, f"{one.mean:.2f}", seeds, f"{one.steps:,}"]
+        return f"no score, seeds: 0{failed}"
+    return f"IQM {one.iqm:.2f}{_within(one, ' ({})')}, seeds: {one.seeds}{failed}"
+
+
+def _within(one: Ranked, template: str) -> str:
+    """The interval; empty where there is none."""
+    return "" if math.isnan(one.low) else template.format(f"{one.low:.2f} … {one.high:.2f}")
+
+
+def _cells(one: Ranked) -> list[str]:
+    swept = [_over_time(one.schedule, name) for name in one.settings]
+    why = f" at {one.reasons[0]}" if one.reasons else ""
+    seeds = str(one.seeds) if not one.failed else f"{one.seeds} ({one.failed} failed{why})"
+    if math.isnan(one.iqm):
+        why = "failed" if one.failed else "no score"
+        return [str(one.rank), *swept, why, "", "", seeds, f"{one.steps:,}"]
+    within = _within(one, "{}") or NONE
+    figures = [f"{one.iqm:.2f}", within, f"{one.mean:.2f}", seeds, f"{one.steps:,}"]
     return [str(one.rank), *swept, *figures]
+
+
+def _over_time(schedule: Schedule, name: str) -> str:
+    return " → ".join(shown(part[name]) for part in schedule if name in part)
 
 
 def _markdown(ranking: Ranking) -> str:
@@ -249,14 +235,19 @@ def _markdown(ranking: Ranking) -> str:
 
     header = _header(ranking)
     body = "".join(row(_cells(one)) for one in ranking.settings)
-    return row(header) + row("---:" for _ in header) + body
+    return (
+        row(header)
+        + row("---:" for _ in header)
+        + body
+        + "".join(f"\n{x}\n" for x in notes(ranking))
+    )
 
 
-def _best(best: Ranked) -> str:
-    values = best.config.model_dump(mode="json", exclude={"run_dir", "resume"})
+def _best(best: Ranked, ranking: Ranking) -> str:
+    values = to_yaml(best.config, without=("run_dir", "resume"))
     found = f"IQM of greedy returns {best.iqm:.2f} after {best.steps:,} steps, seeds: {best.seeds}"
-    about = f"The best of the sweep: {told(best.settings) or 'its only setting'}. {found}."
-    return f"# {about}\n{yaml.safe_dump(values, sort_keys=False)}"
+    about = [f"The best of the sweep: {formatted(best.settings) or 'its only setting'}. {found}."]
+    return "".join(f"# {line}\n" for line in about + notes(ranking)[1:]) + values
 
 
 def show(ranking: Ranking, console: Console) -> None:
@@ -269,3 +260,5 @@ def show(ranking: Ranking, console: Console) -> None:
     for one in ranking.settings[:SHOWN]:
         table.add_row(*_cells(one))
     console.print(table)
+    for note in notes(ranking):
+        console.print(note, markup=False, soft_wrap=True)

@@ -1,63 +1,75 @@
 """Selection among members in training: successive halving, and population-based training."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from jmarl.execution import multihost
-from jmarl.execution.population import Crew
-from jmarl.runs.directory import keep_lines_until
-from jmarl.sweeps.selection import exchange, survivors
+from jmarl.execution.population import Population
+from jmarl.runs.files import truncate_after
+from jmarl.sweeps.selection import exploit_and_explore, survivors
 
 
 @dataclass(frozen=True)
 class Halving:
-    """At every rung only the best go on; they move up into the losers' places."""
+    """At every rung only the best settings train on, with all their seeds."""
 
     rungs: tuple[int, ...]  # updates
     factor: int
+    settings: tuple[int, ...]  # of each member
 
     def next(self, done: int) -> int | None:
         return next((rung for rung in self.rungs if rung > done), None)
 
-    def apply(self, crew: Crew, scores: np.ndarray, update: int) -> None:
+    def apply(self, population: Population, scores: np.ndarray, update: int) -> list[int]:
         del update
-        crew.keep(crew.alive[survivors(scores, self.factor)])
+        settings = np.array(self.settings)[population.active]
+        population.keep(population.active[survivors(scores, settings, self.factor)])
+        return []
 
 
 @dataclass(frozen=True)
 class Pbt:
-    """The worst take over what the best have learned, optimiser included, and change its
+    """The worst members copy parameters and optimiser of the best ones, and change their
     hyperparameters a little."""
 
     every: int  # updates
-    names: tuple[str, ...]  # of hyperparameters that change
+    names: Mapping[str, str]  # of hyperparameters that change, and of their options in full
     seed: int
     fraction: float
     factor: float
-    lines: Path  # where it is written who became whose copy
+    lines: Path  # a line for every copy
 
     def next(self, done: int) -> int | None:
         return done - done % self.every + self.every
 
-    def apply(self, crew: Crew, scores: np.ndarray, update: int) -> None:
-        before = {name: getattr(crew.hyper, name)[crew.alive] for name in vars(crew.hyper)}
-        source, after = exchange(
+    def apply(self, population: Population, scores: np.ndarray, update: int) -> list[int]:
+        before = {
+            name: values[population.active] for name, values in population.hyper._asdict().items()
+        }
+        source, after = exploit_and_explore(
             scores, before, self.names, self.seed, update, self.fraction, self.factor
         )
-        crew.copy(source)
-        crew.hyper = crew.hyper.replace(**after)
-        if not multihost.first():
-            return
-        keep_lines_until(self.lines, update - 1)  # a resumed sweep may decide it again
+        population.copy(source)
+        population.hyper = population.hyper._replace(**after)
+        places = np.flatnonzero(source != np.arange(len(source)))
+        if multihost.is_main_process():
+            self._log(population, source, places, update)
+        return [int(population.active[place]) for place in places]
+
+    def _log(
+        self, population: Population, source: np.ndarray, places: np.ndarray, update: int
+    ) -> None:
+        truncate_after(self.lines, update - 1)  # a resumed sweep decides it again
         with self.lines.open("a", encoding="utf-8") as file:
-            for place in np.flatnonzero(source != np.arange(len(source))):
+            for place in places:
                 line = {
                     "update": update,
-                    "member": int(crew.alive[place]),
-                    "copies": int(crew.alive[source[place]]),
-                    "hyper": {n: float(getattr(crew.hyper, n)[place]) for n in self.names},
+                    "member": int(population.active[place]),
+                    "copies": int(population.active[source[place]]),
+                    "hyper": {n: float(getattr(population.hyper, n)[place]) for n in self.names},
                 }
                 file.write(json.dumps(line) + "\n")

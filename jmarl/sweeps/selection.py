@@ -1,59 +1,65 @@
-"""Who trains on: successive halving, and exchange between members of a population."""
+"""Which members train on: successive halving, and exploitation within a population."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from jmarl.config.option_names import limit
+from jmarl.ranking import Standing, ranked, standing
 
 
 def rung_updates(total: int, rungs: int, factor: int) -> list[int]:
-    """total/factorᵏ for k = rungs … 1: when halving selects. The end is no rung, and where the
-    budget is short there are fewer. Jamieson & Talwalkar 2016."""
+    """Updates after which halving selects: total/factorᵏ for k = rungs … 1, without those below 1.
+    Jamieson & Talwalkar 2016."""
     return sorted({total // factor**k for k in range(1, rungs + 1)} - {0})
 
 
-def survivors(scores: np.ndarray, factor: int) -> np.ndarray:
-    """Indices `[⌈M/factor⌉]` of the best scores `[M]`, in order. NaN is worse than any score, and
-    of equals the first is better."""
-    return np.sort(_ranked(scores)[: math.ceil(len(scores) / factor)])
+def survivors(scores: np.ndarray, settings: np.ndarray, factor: int) -> np.ndarray:
+    """Indices of the members that train on: all seeds of the best ⌈S/factor⌉ of S settings, by the
+    final ranking's rule. `settings` `[M]`: whose seed a member is. `scores` `[M]`, NaN: it failed.
+
+    Among equal settings single seeds that survive are the lucky ones; whole settings are less so.
+    """
+    names = np.unique(settings)
+    best = ranked(standing(scores[settings == name]) for name in names)
+    kept = names[best[: math.ceil(len(names) / factor)]]
+    return np.flatnonzero(np.isin(settings, kept))
 
 
-def exchange(
+def exploit_and_explore(
     scores: np.ndarray,
     hyper: dict[str, np.ndarray],
-    names: Sequence[str],
+    names: Mapping[str, str],
     seed: int,
     update: int,
     fraction: float,
     factor: float,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Truncation selection. Each of the worst `fraction` becomes a copy of one of the best, drawn
-    at random, and its `names` are then multiplied by `factor` or 1/`factor`. Whose copy each member
-    is (most: their own) and the new hyperparameters, all `[M]`. Jaderberg et al. 2017.
-
-    Names may be those of sweeps (`ppo.lr`) or of `Hyper` (`lr`)."""
+    """Truncation selection: each of the worst `fraction` becomes a copy of a random one of the best
+    `fraction`, and its hyperparameters `names` are multiplied by `factor` or 1/`factor`. Returns
+    whom each member copies (most copy themselves) and the new hyperparameters, all `[M]`. Jaderberg
+    et al. 2017.
+    `names`: those of hyperparameters (`lr`), with those of their options (`ppo.lr`)."""
     size = len(scores)
     rng = np.random.default_rng([seed, update])
-    ranked, source = _ranked(scores), np.arange(size)
+    order, source = _best_first(scores), np.arange(size)
     moved = min(max(1, round(fraction * size)), size // 2)
-    best = [i for i in ranked[:moved] if not np.isnan(scores[i])]
-    if not best:  # nobody to learn from
+    best = [i for i in order[:moved] if not np.isnan(scores[i])]
+    if not best:  # all failed
         return source, {name: _floats(values) for name, values in hyper.items()}
-    worst = ranked[size - moved :]
+    worst = order[size - moved :]
     source[worst] = rng.choice(best, size=moved)
     changed = {name: _floats(values)[source] for name, values in hyper.items()}
-    for name in names:
-        field = name.removeprefix("ppo.")
+    for name, option in names.items():
         factors = np.where(rng.random(moved) < 0.5, factor, 1 / factor)
-        changed[field][worst] = perturbed(f"ppo.{field}", changed[field][worst], factors)
+        changed[name][worst] = perturbed(option, changed[name][worst], factors)
     return source, changed
 
 
 def perturbed(name: str, values: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """x·f; of what has an upper bound b, such as γ, the distance to it: b - (b-x)·f. Never out of
-    the option's range."""
+    """x·f. An option with an upper bound b, such as γ, changes its distance to b: b - (b-x)·f. The
+    result is clipped to the option's range."""
     numbers = np.finfo(values.dtype)
     high = limit(name, "le")
     most = numbers.max if high is None else high
@@ -76,6 +82,5 @@ def _floats(values: np.ndarray) -> np.ndarray:
     return np.array(values, np.result_type(values, np.float32))
 
 
-def _ranked(scores: np.ndarray) -> np.ndarray:
-    """Indices from best to worst."""
-    return np.argsort(-np.asarray(scores, np.float64), kind="stable")  # NaN goes last
+def _best_first(scores: np.ndarray) -> np.ndarray:
+    return np.array(ranked(Standing(float(score)) for score in scores), int)

@@ -1,20 +1,16 @@
 """The throughput benchmark's pieces: what is counted, what is shown, who is measured."""
 
+import io
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from benchmarks import compare, flops, throughput
+from benchmarks import compare, flops, report, throughput
 from benchmarks.report import Row
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
-
-ROOT = Path(__file__).parents[2]
 
 
 def products(jaxpr):
@@ -51,7 +47,7 @@ def test_the_count_is_about_what_the_program_multiplies(options, within):
     config = build(options | {"num_envs": 16, "ppo": {"epochs": 4, "num_minibatches": 2}})
     trainer, hyper = make_trainer(config)
     state = jax.eval_shape(trainer.init, jax.random.key(0))
-    counted = products(jax.make_jaxpr(trainer.step)(state, hyper).jaxpr)
+    counted = products(jax.make_jaxpr(trainer.step_alike)(state, hyper).jaxpr)
     expected = flops.per_step(config, trainer.env.spec) * config.steps_per_update
     assert counted == pytest.approx(expected, rel=within)
 
@@ -62,7 +58,7 @@ def test_what_the_algorithms_cost():
     ippo = build(throughput.JAXMARL_IPPO | {"num_envs": 8})
     row = 18 * 64 + 64 * 64 + 64 * 5 + 18 * 64 + 64 * 64 + 64 * 1
     assert flops.per_step(ippo, spec) == 2 * 3 * row * 13
-    mat = build(throughput.REFERENCE | {"algorithm": "mat", "num_envs": 8})
+    mat = build(throughput.MAT | {"num_envs": 8})
     assert flops.per_step(mat, spec) / 1e6 == pytest.approx(14.3, abs=0.2)  # "about 14"
 
 
@@ -122,27 +118,20 @@ def written(path, rows):
     path.write_text(
         json.dumps({"rows": [row._asdict() for row in rows], "meta": {}}), encoding="utf-8"
     )
-    return str(path)
+    return path
 
 
-def test_comparing_flags_what_became_worse(tmp_path):
+def test_comparing_flags_what_became_worse(called, monkeypatch, tmp_path):
     slower = [
         row._replace(value=row.value * (0.5 if row.metric == "steps_per_s" else 1)) for row in ROWS
     ]
     old, new = written(tmp_path / "old.json", ROWS), written(tmp_path / "new.json", slower)
-    command = [sys.executable, "-m", "benchmarks.compare"]
-    done = subprocess.run([*command, old, new], capture_output=True, encoding="utf-8", cwd=ROOT)
-    assert done.returncode == 1
-    assert "2 of 16 worse" in done.stdout
-    done = subprocess.run([*command, new, old], capture_output=True, encoding="utf-8", cwd=ROOT)
-    assert done.returncode == 0
-    assert "0 of 16 worse" in done.stdout
-    done = subprocess.run(
-        [*command, old, "/no/such"], capture_output=True, encoding="utf-8", cwd=ROOT
-    )
-    assert done.returncode == 1
-    assert "no figures" in done.stderr
-    assert "Traceback" not in done.stderr
+    for files, code, words in (((old, new), 1, "2 of 16 worse"), ((new, old), 0, "0 of 16 worse")):
+        monkeypatch.setattr(report.console, "file", io.StringIO())
+        assert called(compare, *files)[0] == code
+        assert words in report.console.file.getvalue()
+    message, _ = called(compare, old, "/no/such")  # Python prints it and ends with 1
+    assert "/no/such has no figures" in message
 
 
 def test_less_memory_and_time_are_better():

@@ -16,21 +16,24 @@ import sys
 import termios
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 import jmarl
+from jmarl.commands import arguments
 from jmarl.commands.arguments import renamed
 from jmarl.commands.train import parse
 from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
 from jmarl.runs import directory as run_dir
-from jmarl.runs.logs import read_lines
+from jmarl.runs.files import read_lines
 from jmarl.runs.progress import fitted
 from jmarl.runs.signals import Interruption
 from jmarl.runs.terminal import encodable
 from jmarl.runs.user_dirs import base_directory
+from tests.support.programs import cache
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -71,8 +74,8 @@ def run(line, cwd, **changes):
 def piped(tmp_path_factory):
     """A run whose reader went away after a line, in a directory with a space and an umlaut."""
     cwd = tmp_path_factory.mktemp("a ß")
-    train = shlex.join(command("train", *TINY, "--no-compilation-cache", "--run-dir", NAME))
-    done = run(f"{train} | head -1; echo ${{PIPESTATUS[0]}}", cwd)
+    train = shlex.join(command("train", *TINY, "--run-dir", NAME))
+    done = run(f"{train} | head -1; echo ${{PIPESTATUS[0]}}", cwd, **cache())
     return cwd, done
 
 
@@ -94,7 +97,7 @@ def test_training_goes_on_when_nobody_reads(piped):
 )
 def test_other_commands_end_well_when_nobody_reads(piped, words):
     cwd, _ = piped
-    done = run(f"({shlex.join(command(*words))}; echo $? >&2) | true", cwd)
+    done = run(f"({shlex.join(command(*words))}; echo $? >&2) | true", cwd, **cache())
     assert done.stderr == "0\n"
     if words[0] == "evaluate":
         assert json.loads((cwd / "scores.json").read_text(encoding="utf-8"))["rows"]
@@ -108,7 +111,7 @@ def test_a_full_disk_under_the_screen_is_told_of(piped):
 
 def test_commands_to_copy_are_quoted(piped):
     cwd, _ = piped
-    resumed = run(command("train", f"--resume={NAME}", "--total-updates=4"), cwd)
+    resumed = run(command("train", f"--resume={NAME}", "--total-updates=4"), cwd, **cache())
     assert resumed.returncode == 0, resumed.stderr
     assert f"more: python -m jmarl.train --resume '{NAME}' --total-updates 8" in resumed.stdout
     with pytest.raises(ConfigError, match=f"continue it with --resume '.*{NAME}'"):
@@ -149,8 +152,8 @@ def test_an_ascii_locale_is_enough(piped, tmp_path):
 def test_a_sweep_and_help_in_ascii(tmp_path):
     base = "num_envs=4 rollout_length=5 total_updates=2 algorithm=ippo eval_episodes=4"
     swept = ["--base", *base.split(), "ppo.num_minibatches=1", "--grid", "lr=1e-3,1e-4"]
-    options = [*swept, "--sweep-dir", "my sweep"]
-    done = run(command("sweep", *options), tmp_path, PYTHONIOENCODING="ascii")
+    options = [*swept, "--seeds", "2", "--sweep-dir", "my sweep"]
+    done = run(command("sweep", *options), tmp_path, PYTHONIOENCODING="ascii", **cache())
     assert (done.returncode, done.stderr) == (0, "")
     assert "compiling ..." in done.stdout
     assert "the best again: python -m jmarl.train 'my sweep/best.yaml'" in done.stdout
@@ -190,6 +193,20 @@ def test_base_directories_follow_the_specification(monkeypatch, tmp_path):
         assert base_directory("XDG_CACHE_HOME", ".cache") == tmp_path / ".cache"
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert base_directory("XDG_CACHE_HOME", ".cache") == Path("/elsewhere")
+
+
+def test_a_damaged_cache_is_one_sentence_however_many_entries_it_has(capsys):
+    with arguments.command():
+        warnings.simplefilter("always")  # here, pytest makes errors of them
+        for name in ("jit_step", "jit_play"):
+            warnings.warn(
+                f"Error reading persistent compilation cache entry for '{name}': Error -5",
+                stacklevel=1,
+            )
+        warnings.warn("another", stacklevel=1)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("the cache of compiled programs cannot be used")
+    assert (first.count("jit_step"), second) == (1, "another")
 
 
 def test_what_a_stream_cannot_encode_is_written_in_ascii():
@@ -253,7 +270,7 @@ def frames(text):
 def test_narrow_terminals_show_the_bar_the_updates_and_the_time_left(tmp_path):
     words = command("train", *TINY, "--total-updates", "400", "--run-dir", "x")
     seen, now = {80: "", 60: ""}, 80
-    with terminal(now, [*words, "--no-compilation-cache"], tmp_path) as (process, end):
+    with terminal(now, words, tmp_path, **cache()) as (process, end):
         for _, text in chunks(end):
             seen[now] += text
             if now == 80 and "0:00" in seen[80] and " steps/s" in seen[80]:
@@ -298,7 +315,7 @@ def test_a_dumb_terminal_gets_lines_as_they_come(tmp_path):
 def test_a_terminal_that_closes_leaves_a_checkpoint(tmp_path):
     """SIGHUP, and nowhere left to write to."""
     words = command("train", *TINY, "--total-updates", "100000", "--run-dir", "x")
-    with terminal(80, [*words, "--no-compilation-cache"], tmp_path) as (process, end):
+    with terminal(80, words, tmp_path, **cache()) as (process, end):
         os.set_blocking(end, False)
         while process.poll() is None and not read_lines(tmp_path / "x" / "metrics.jsonl"):
             with contextlib.suppress(BlockingIOError):
@@ -387,9 +404,9 @@ print(outcome.update, dict(jax.config.values) == before)
     assert list(tmp_path.rglob("*")) == [home]
 
 
-def test_training_from_python_writes_no_directory_that_it_is_given():
-    with pytest.raises(ConfigError, match=r"run_dir='x' is an option of `python -m jmarl.train`"):
-        jmarl.train(algorithm="ippo", num_envs=4, rollout_length=5, total_updates=1, run_dir="x")
+def test_training_in_memory_has_no_place_for_a_log():
+    with pytest.raises(ConfigError, match="wandb=True needs a directory"):
+        jmarl.train(algorithm="ippo", total_updates=1, wandb=True)
 
 
 # --- directories and files

@@ -8,6 +8,7 @@ import warnings
 import pytest
 
 from jmarl.commands.sweep import CommandLine, main
+from jmarl.config.declaration import fields_of
 from jmarl.errors import RunError
 from tests.support.sweep_files import write_sweep
 
@@ -26,7 +27,7 @@ def test_help_explains_every_option(swept, capsys):
         swept("--help")
     assert stopped.value.code == 0
     text = capsys.readouterr().out
-    for name, info in CommandLine.model_fields.items():
+    for name, info in fields_of(CommandLine):
         assert f"--{name.replace('_', '-')}" in text
         assert info.description
 

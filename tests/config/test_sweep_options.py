@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmarl.commands.sweep import parse
-from jmarl.config.option_names import FIELDS, SHORT, flat, nested, traced
-from jmarl.config.sweep_options import Draw, build, to_yaml
+from jmarl.config.option_names import WORLD, flat, nested, short_names
+from jmarl.config.sweep_options import Draw
+from jmarl.config.sweep_values import build, to_yaml
+from jmarl.config.train_config import OPTIONS
 from jmarl.errors import ConfigError
-from jmarl.learning.ppo_loss import Hyper
 
 FILE = """
 preset: presets/spread.yaml
@@ -95,7 +96,11 @@ def test_a_resumed_sweep_goes_on_as_it_began(sweep_file, tmp_path):
     (folder / "sweep.yaml").write_text(to_yaml(sweep), encoding="utf-8")
     resumed = parse(["--resume", str(folder), "--quiet"])
     assert resumed == sweep.model_copy(update={"resume": folder, "quiet": True})
-    with pytest.raises(ConfigError, match="only quiet, plots, devices, hosts can change"):
+    values = yaml.safe_load(to_yaml(sweep))
+    del values["confirm_seeds"]  # of a version that trained nothing once more
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert (sweep.confirmations, parse(["--resume", str(folder)]).confirmations) == (4, 0)
+    with pytest.raises(ConfigError, match="only devices, plots, quiet, hosts can change"):
         parse(["--resume", str(folder), "--seeds", "9"])
     with pytest.raises(ConfigError, match="goes on as the sweep began"):
         parse([str(sweep_file), "--resume", str(folder)])
@@ -114,6 +119,9 @@ GRID = {"lr": [1e-3, 2e-3]}
         ({"grid": {"devices": [1, 2]}}, "devices cannot be swept: it is an option of the sweep"),
         ({"grid": GRID, "total_steps": 5}, "'total_steps' is an option of runs"),
         ({"grid": GRID, "ppo": {"lr": 1}}, "'ppo' is an option of runs"),
+        ({"grid": GRID, "seeds": 10**9}, "× 1 drawn × 1,000,000,000 seeds) and 0 to confirm"),
+        ({"grid": GRID, "confirm_seeds": 10**9}, "1,000,000,000 to confirm the best; at most"),
+        ({"random": {"lr": {"uniform": [0, 1]}}, "samples": 10**6}, "the sweep has 1,000,000 memb"),
         ({"grid": {"gama": [1]}}, "unknown option 'gama': did you mean 'gamma'?"),
         ({"grid": {"ppo.clip": [1]}}, "did you mean 'ppo.clip_eps'?"),
         ({"base": {"num_env": 1}, "grid": GRID}, "did you mean 'num_envs'?"),
@@ -125,6 +133,11 @@ GRID = {"lr": [1e-3, 2e-3]}
         ({"grid": {"seed": [1, 2]}}, "seed cannot be swept: members have seeds anyway"),
         ({"grid": {"quiet": [True]}}, "quiet cannot be swept"),
         ({"grid": {"run_dir": ["a"]}}, "run_dir cannot be swept"),
+        ({"grid": {"log_every": [1, 2]}}, "log_every cannot be swept: it does not change what is"),
+        ({"grid": {"hosts": [1]}}, "hosts cannot be swept: it is an option of the sweep"),
+        ({"grid": {"hosts": {"join": [True]}}}, "hosts cannot be swept"),
+        ({"random": {"hosts.processes": {"choice": [2]}}}, "hosts.processes cannot be swept"),
+        ({"grid": GRID, "base": {"hosts": {"join": True}}}, "base cannot have hosts.join: it is"),
         ({"grid": {1: [2]}}, "not by 1"),
         ({"grid": {"lr": 1e-3}}, "grid.ppo.lr=0.001 is not a list"),
         ({"grid": {"lr": []}}, "grid.ppo.lr has no values"),
@@ -147,6 +160,8 @@ GRID = {"lr": [1e-3, 2e-3]}
         ({"grid": GRID, "halving": True, "pbt": True}, "exclude each other"),
         ({"grid": {"n_embd": [8, 16]}, "pbt": True}, "pbt cannot change net.n_embd"),
         ({"seeds": 4, "pbt": True}, "pbt has nothing to change"),
+        ({"grid": GRID, "pbt": True, "confirm_seeds": 2}, "confirm_seeds=2 cannot go with pbt"),
+        ({"grid": GRID, "resume": "x", "resolved": {"shared": 3}}, "resolved.shared=3 is refused"),
         ({"grid": GRID, "preset": "no.yaml"}, "'no.yaml' cannot be read"),
         ({"grid": GRID, "preset": 3}, "preset=3 is not a path"),
     ],
@@ -167,6 +182,7 @@ def test_faults_are_told_in_a_sentence(values, words):
         ("--grid lr=1 ppo.lr=2", "--grid has ppo.lr twice"),
         ("--random lr=uniform", "random.ppo.lr.uniform=[] is not like [low, high]"),
         ("--base total_step=3 --seeds 2", "did you mean 'total_steps'?"),
+        ("--grid hosts=1,2", "hosts cannot be swept"),
         ("--sample 2", "did you mean --samples?"),
         ("no.yaml", "'no.yaml' cannot be read"),
     ],
@@ -181,14 +197,8 @@ def test_seeds_alone_are_a_sweep():
     assert build({"seeds": 2}).names == ()
 
 
-def test_traced_are_the_fields_of_hyper():
-    assert {name for name in FIELDS if traced(name)} == {
-        f"ppo.{name}" for name in Hyper.__dataclass_fields__
-    }
-
-
 def test_short_names_are_of_one_option_each():
-    assert len(SHORT) == len(FIELDS)
+    assert {*short_names().values(), WORLD} == OPTIONS.keys()
 
 
 def test_options_are_flat_and_nested_again():

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jmarl
-from jmarl.algorithms.build import make_env, make_groups, make_trainer
+from jmarl.algorithms.build import make_env, make_players, make_trainer
 from jmarl.commands.train import parse
 from jmarl.config.options import PpoConfig
 from jmarl.config.train_config import Config, build, read_preset, to_yaml
@@ -63,7 +63,7 @@ def test_the_networks_of_speaker_and_listener_have_no_padding():
     name = "rmappo_reference_simple_speaker_listener"
     preset = next(path for path in CONFIGS if path.stem == name)
     trainer, _ = make_trainer(build(read_preset(preset)))
-    shapes = [jax.eval_shape(group.policy.init, jax.random.key(0)) for group in trainer.groups]
+    shapes = [jax.eval_shape(group.policy.init, jax.random.key(0)) for group in trainer.players]
     assert [net["actor"]["input_norm"]["scale"].shape for net in shapes] == [(3,), (11,)]
     assert [net["actor"]["out"]["bias"].shape for net in shapes] == [(3,), (5,)]
     assert [net["critic"]["input_norm"]["scale"].shape for net in shapes] == [(14,), (14,)]
@@ -103,19 +103,11 @@ def test_no_arguments_give_the_run_that_a_preset_documents():
         ({"net": {"n_embd": 64, "n_head": 5}}, ["net.n_head=5", "net.n_embd=64"]),
         ({"ppo": {"num_minibatches": 3}}, ["ppo.num_minibatches=3", "num_envs = 128"]),
         ({"total_steps": 10}, ["total_steps=10", "3200"]),
-        ({"net": {"encode_state": True}}, ["net.encode_state=True", "blind"]),
-        *(
-            (
-                {"algorithm": name, "net": {"agent_order": "random"}},
-                ["net.agent_order='random'", repr(name), "'fixed'"],
-            )
-            for name in ("mat_dec", "mat_encoder")
-        ),
+        ({"net": {"encode_state": False}}, ["net.encode_state is no longer an option"]),
         (
             {"ppo": {"advantage_entries": "all"}},
             ["ppo.advantage_entries='all'", "advantage_norm='batch'", "'minibatch'"],
         ),
-        ({"algorithm": "mappo", "net": {"gru_layers": 2}}, ["net.gru_layers=2", "'mappo'"]),
         ({"net": {"distribution": "normal"}}, ["net.distribution='normal'", "'gaussian'"]),
         (
             {"algorithm": "mappo", "net": {"squash_mean": True, "distribution": "beta"}},
@@ -123,7 +115,15 @@ def test_no_arguments_give_the_run_that_a_preset_documents():
         ),
         ({1: 2}, ["keys must be names"]),
         ({"algorithm": "ppo", "net": {"hidden": []}}, ["net.hidden=[]", "at least 1"]),
-        ({"net": {"critic_hidden": []}}, ["net.critic_hidden=[]", "at least 1"]),
+        (
+            {"algorithm": "ippo", "net": {"critic_hidden": []}},
+            ["net.critic_hidden=[]", "at least 1"],
+        ),
+        (
+            {"algorithm": "ippo", "net": {"hidden": [8, 0]}},
+            ["net.hidden.1=0", "greater than or equal to 1"],
+        ),
+        ({"algorithm": "ippo", "net": {"critic_hidden": [-1]}}, ["net.critic_hidden.0=-1"]),
         ({"algorithm": "ppo", "total_steps": 2000}, ["total_steps=2000", "2048"]),
     ],
 )
@@ -228,13 +228,17 @@ def test_bounds_are_needed_for_actions_between_them(
         make_trainer(build(values | {"algorithm": algorithm, "net": net}))
 
 
+def start_of_noise(policy):
+    return (policy.actor if hasattr(policy, "actor") else policy).log_std
+
+
 @pytest.mark.parametrize("actions", ["discrete", "continuous"])
 def test_a_gaussian_is_drawn_from_wherever_there_are_no_choices(actions):
     """A preset that names it fits both."""
     chosen = {"actions": actions, "net": {"distribution": "gaussian", "log_std": -1.0}}
     trainer, _ = make_trainer(build(chosen))
-    policy = trainer.groups[0].policy
-    assert (policy.distribution, policy.log_std) == ("gaussian", -1.0)
+    policy = trainer.players[0].policy
+    assert (policy.distribution, start_of_noise(policy)) == ("gaussian", -1.0)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +258,8 @@ def test_a_gaussian_is_drawn_from_wherever_there_are_no_choices(actions):
 def test_actions_are_squashed_into_finite_bounds_by_default(algorithm, space, net, expected):
     spec = replace(jmarl.make("probe/context").spec, action_spaces=(space,))
     config = build({"algorithm": algorithm, "net": net})
-    policy = make_groups(config, spec)[0].policy
-    assert (policy.distribution, policy.log_std) == expected
+    policy = make_players(config, spec)[0].policy
+    assert (policy.distribution, start_of_noise(policy)) == expected
 
 
 def test_ppo_is_refused_where_several_play():

@@ -11,6 +11,7 @@ import jmarl
 from benchmarks import matrix
 from jmarl.config.train_config import build
 from jmarl.envs.adapters.brax import playground_name
+from jmarl.envs.check import shape_faults
 from jmarl.envs.spaces import Box, Discrete
 from jmarl.runs.in_memory import train
 
@@ -194,7 +195,7 @@ def test_jaxmarl_hanabi_is_trained_and_scored():
         "eval_episodes": 8,
         "quiet": True,
     }
-    outcome = train(build(matrix.TINY | chosen))
+    outcome = train(build(matrix.TINY | chosen)).outcome
     assert outcome.update == 2
     assert outcome.evaluations
     for entry in outcome.evaluations:
@@ -294,3 +295,8 @@ def test_mabrax():
 )
 def test_tasks_of_the_control_suite_have_playgrounds_names(task, name):
     assert playground_name(f"dm_control/{task}", task) == name
+
+
+def test_jaxmarl_worlds_have_the_shapes_that_they_declare():
+    for name in ("jaxmarl/MPE_simple_spread_v3", "jaxmarl/HeuristicEnemySMAX"):
+        assert shape_faults(jmarl.make(name)) == []

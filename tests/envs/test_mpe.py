@@ -13,6 +13,7 @@ from jmarl.envs.mpe.env import MpeState
 from jmarl.envs.mpe.simple_spread import SimpleSpread
 from jmarl.envs.mpe.world import World, others
 from jmarl.envs.spaces import Discrete, MultiDiscrete
+from jmarl.errors import ConfigError
 
 ALL = sorted(SCENARIOS)
 
@@ -113,6 +114,7 @@ def test_factored_and_flattened_actions_do_the_same(name):
         ("simple_push", {"adversary": (0,), "good": (1,)}),
         ("simple_crypto", {"adversary": (0,), "good": (1, 2)}),
         ("simple_world_comm", {"adversary": (0, 1, 2, 3), "good": (4, 5)}),
+        ("collect_treasure", {"agents": (0, 1, 2, 3, 4, 5, 6, 7)}),
     ],
 )
 def test_teams(name, teams):
@@ -158,6 +160,80 @@ def test_padded_choices_say_and_move_nothing():
     _, one = step(jax.random.key(1), state, still)
     _, two = step(jax.random.key(1), state, still.at[:, 1:].set(7))
     np.testing.assert_array_equal(one.obs, two.obs)
+
+
+# -- early ends, events, reports -------------------------------------------------------------------
+
+
+def test_a_world_that_ends_early_starts_anew_and_the_others_go_on():
+    """Until a world ends, it is as if no world could."""
+    options = {"num_agents": 1, "max_cycles": 12}
+    env = jmarl.make("mpe/simple_spread", terminate_on_success=True, **options)
+    plain = jmarl.make("mpe/simple_spread", **options)
+    still = lambda key: jnp.zeros((1000, 1), jnp.int32)  # noqa: E731
+    first, steps = play(env, 1000, 12, act=still)
+    begin, endless = play(plain, 1000, 12, act=still)
+    jax.tree.map(np.testing.assert_array_equal, first, begin)
+    near = np.linalg.norm(np.asarray(first.obs[:, 0, 4:6]), axis=-1) < 0.1
+    assert 0 < near.sum() < 100
+    np.testing.assert_array_equal(steps.terminated[0, :, 0], near)
+    np.testing.assert_array_equal(steps.obs[:, ~near][:-1], endless.obs[:, ~near][:-1])
+    np.testing.assert_array_equal(steps.final_obs[0, near], endless.final_obs[0, near])
+    assert (steps.obs[0, near] != endless.obs[0, near]).any((1, 2)).all()
+    assert steps.truncated[11, ~near].all()
+    assert not steps.truncated[11, near].any()  # they began a step later, or more
+    short = jmarl.make(
+        "mpe/simple_spread", terminate_on_success=True, **options | {"max_cycles": 1}
+    )
+    _, only = play(short, 1000, 1, act=still)  # as in mpe2, the time limit comes first
+    assert only.truncated.all()
+    assert not only.terminated.any()
+
+
+def test_treasures_appear_by_a_stream_of_their_world():
+    env = jmarl.make("mpe/collect_treasure", num_collectors=1, num_deposits=2, num_treasures=2)
+
+    @jax.jit
+    def run(keys):
+        """All treasures are gone; then they are where the next step's numbers say."""
+        begin, go = (jax.vmap(jax.random.fold_in, (0, None))(keys, i) for i in (0, 1))
+        state, _ = env.reset(begin, len(keys))
+        own = state.world.own
+        state = state.replace(
+            world=state.world.replace(own=own._replace(kind=jnp.full_like(own.kind, -1)))
+        )
+        stay = jnp.zeros((len(keys), 3), jnp.int32)
+        after, _ = env.step(go, state, stay)
+        return state.world.landmarks, after.world.landmarks, after.world.own.kind
+
+    keys = jax.random.split(jax.random.key(3), 500)
+    before, after, kind = run(keys)
+    np.testing.assert_array_equal(run(keys[:2])[1], after[..., :2])
+    assert (before != after).all()
+    assert len(np.unique(after)) > 0.99 * after.size
+    assert np.abs(after).max() < 0.95 < np.abs(after).max() + 0.01
+    np.testing.assert_allclose(np.bincount(np.ravel(kind)) / 1000, [0.5, 0.5], atol=0.05)
+
+
+def test_mpe2s_names_of_options_are_known():
+    env = jmarl.make("mpe/simple_line", N=3, max_cycles=7)
+    assert env == jmarl.make("mpe/simple_line", num_agents=3, episode_length=7)
+    assert jmarl.make("mpe/simple_adversary", N=3).scenario.num_good == 3
+
+
+def test_worlds_without_numbers_refuse_to_report():
+    from jmarl.envs.mpe import register
+
+    @register
+    class Silent(SimpleSpread):
+        name = "silent"
+        info = None
+
+    try:
+        with pytest.raises(ConfigError, match=r"benchmark_data=True: silent defines no `info`"):
+            jmarl.make("mpe/silent", benchmark_data=True)
+    finally:
+        del SCENARIOS["silent"]
 
 
 # -- calibration -----------------------------------------------------------------------------------
@@ -243,6 +319,14 @@ def test_worlds_can_be_mapped_over_seeds():
 
 
 small = st.integers(1, 3)
+VIEWS = {"num_agent_neighbors": small, "num_landmark_neighbors": small}
+FIGURE = st.fixed_dictionaries(
+    {},
+    optional={
+        "num_agents": st.sampled_from([1, 2, 4, 7]),
+        "terminate_on_success": st.booleans(),
+    },
+)
 OPTIONS = {
     "simple": st.fixed_dictionaries({}),
     "simple_spread": st.fixed_dictionaries(
@@ -253,6 +337,10 @@ OPTIONS = {
             "local_ratio": st.floats(0, 1),
             "dialect": st.sampled_from(["mpe2", "onpolicy"]),
         },
+    )
+    | st.fixed_dictionaries(
+        {"num_agents": small},
+        optional=VIEWS | {"curriculum": st.booleans(), "terminate_on_success": st.booleans()},
     ),
     "simple_reference": st.fixed_dictionaries(
         {},
@@ -265,7 +353,7 @@ OPTIONS = {
         {}, optional={"dialect": st.sampled_from(["mpe2", "onpolicy"])}
     ),
     "simple_adversary": st.fixed_dictionaries(
-        {}, optional={"num_good": small, "num_landmarks": small}
+        {}, optional={"num_good": small, "num_landmarks": small} | VIEWS
     ),
     "simple_push": st.fixed_dictionaries({}),
     "simple_tag": st.fixed_dictionaries(
@@ -274,7 +362,10 @@ OPTIONS = {
             "num_good": small,
             "num_adversaries": st.sampled_from([1, 4, 9]),
             "num_obstacles": st.integers(0, 3),
-        },
+            "curriculum": st.booleans(),
+            "terminate_on_success": st.booleans(),
+        }
+        | VIEWS,
     ),
     "simple_crypto": st.fixed_dictionaries({}),
     "simple_world_comm": st.fixed_dictionaries(
@@ -287,12 +378,19 @@ OPTIONS = {
             "num_forests": st.integers(0, 2),
         },
     ),
+    "simple_formation": FIGURE,
+    "simple_line": FIGURE,
+    "collect_treasure": st.fixed_dictionaries(
+        {"num_collectors": small, "num_deposits": small},
+        optional={"num_treasures": st.sampled_from([1, 3, 9])},
+    ),
 }
 COMMON = st.fixed_dictionaries(
     {"episode_length": st.integers(1, 3)},
     optional={
         "actions": st.sampled_from(["discrete", "continuous", "multidiscrete"]),
         "agent_ids": st.booleans(),
+        "benchmark_data": st.booleans(),
     },
 )
 CASES = st.sampled_from(ALL).flatmap(lambda name: st.tuples(st.just(name), OPTIONS[name], COMMON))
@@ -327,7 +425,11 @@ def test_any_legal_options_give_finite_worlds_of_the_promised_shape(case, num_en
     assert (np.asarray(steps.obs)[:, :, ~spec.obs_mask] == 0).all()
     assert (np.asarray(steps.final_obs)[:, :, ~spec.obs_mask] == 0).all()
     assert spec.action_mask.any(axis=1).all()
-    assert steps.truncated[spec.episode_length - 1].all()
+    assert steps.over[: spec.episode_length].any(0).all()
+    if env.benchmark_data:
+        assert all(np.isfinite(x).all() and x.shape == (3, num_envs) for x in steps.info.values())
+    else:
+        assert first.info is None
 
 
 def test_double_precision_throughout(x64):

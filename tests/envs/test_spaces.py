@@ -64,8 +64,8 @@ def test_multidiscrete_samples_stay_within_each_head():
 
 def test_boxes_scale_from_the_unit_interval_and_back():
     box = Box((-2.0, 0.0), (2.0, 0.5))
-    x = np.float32([[0.0, 0.0], [0.25, 0.5], [1.0, 1.0]])
-    action = np.float32([[-2, 0], [-1, 0.25], [2, 0.5]])
+    x = jnp.array([[0.0, 0.0], [0.25, 0.5], [1.0, 1.0]])
+    action = jnp.array([[-2, 0], [-1, 0.25], [2, 0.5]])
     np.testing.assert_allclose(box.from_unit(x), action)
     np.testing.assert_allclose(box.to_unit(action), x)
     np.testing.assert_allclose(box.log_width(x), [np.log([4, 0.5])], rtol=1e-6)

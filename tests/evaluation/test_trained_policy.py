@@ -56,7 +56,7 @@ def test_a_policy_acts_on_one_world_or_many_and_remembers(run):
     np.testing.assert_array_equal(one.action, many.action[2])
     state = many.memory[0]["actor"]
     assert not np.allclose(state, again.memory[0]["actor"])
-    void = policy.act(obs, many.memory, fresh=np.ones(6))
+    void = policy.act(obs, many.memory, episode_start=np.ones(6))
     np.testing.assert_allclose(void.memory[0]["actor"], state, atol=1e-6)
     drawn = [policy.act(obs, key=jax.random.key(i), deterministic=False).action for i in range(3)]
     assert not np.array_equal(drawn[0], drawn[1]) or not np.array_equal(drawn[0], drawn[2])
@@ -65,7 +65,7 @@ def test_a_policy_acts_on_one_world_or_many_and_remembers(run):
 def test_the_latest_policy_has_the_final_parameters(run):
     path, outcome = run
     policy = jmarl.load_policy(path, which="latest")
-    jax.tree.map(np.testing.assert_array_equal, policy.params, outcome.state.params)
+    jax.tree.map(np.testing.assert_array_equal, policy.policies, outcome.state.policies)
 
 
 def test_masked_actions_are_not_chosen(run):
@@ -101,6 +101,11 @@ def test_an_exported_policy_acts_without_jmarl(run, tmp_path):
     for action in json.loads(found.stdout):
         expected, memory = policy.act(obs, memory)
         np.testing.assert_array_equal(action, expected)
+    exported = jmarl.load_exported(out)
+    key, mask = jax.random.key_data(jax.random.key(0)), jnp.ones((5, 3, 5), bool)
+    start = [jnp.zeros((5, *shape)) for shape in exported.about["memory"]]
+    action, _ = exported.greedy(obs, mask, jnp.ones(5), key, start)
+    np.testing.assert_array_equal(action, policy.act(obs).action)
 
 
 def test_evaluate_writes_figures_in_the_one_form(run, tmp_path):
@@ -144,6 +149,6 @@ def test_training_in_memory_touches_no_disk(tmp_path, monkeypatch):
     config = configured(None, compilation_cache=False, total_updates=2)
     outcome = jmarl.train(config)
     assert outcome.state.update == 2
-    assert [entry["update"] for entry in outcome.metrics] == [1, 2]
-    assert outcome.evaluations[-1]["absolute"]
+    assert outcome.metrics["update"].tolist() == [1, 2]
+    assert outcome.evaluations["absolute"][-1]
     assert not list(tmp_path.iterdir())

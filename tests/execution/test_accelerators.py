@@ -6,10 +6,11 @@ import pytest
 from jax import export
 
 from benchmarks import matrix
+from jmarl import registry
 from jmarl.algorithms.build import make_trainer
-from jmarl.config.train_config import Config, build
+from jmarl.config.train_config import build
 
-ALGORITHMS = Config.model_json_schema()["properties"]["algorithm"]["enum"]
+ALGORITHMS = tuple(registry.ALGORITHMS)
 PLATFORMS = ("cuda", "tpu")
 WORLDS = {"ppo": {"env": "mpe/simple", "actions": "continuous"}}
 
@@ -21,10 +22,11 @@ def described(tree):
 def lowered(algorithm, **net):
     """One program for both; it takes a state and hyperparameters, and gives the next state, typed
     key and all, and metrics."""
-    chosen = WORLDS.get(algorithm, {}) | {"algorithm": algorithm, "num_envs": 2}
-    trainer, hyper = make_trainer(build(matrix.TINY | chosen | {"net": matrix.TINY["net"] | net}))
+    small = matrix.tiny(algorithm)
+    chosen = WORLDS.get(algorithm, {}) | {"num_envs": 2, "net": small["net"] | net}
+    trainer, hyper = make_trainer(build(small | chosen))
     state, hyper = trainer.shapes, jax.tree.map(jnp.asarray, hyper)
-    program = export.export(jax.jit(trainer.step), platforms=PLATFORMS)(state, hyper)
+    program = export.export(jax.jit(trainer.step_alike), platforms=PLATFORMS)(state, hyper)
     assert program.platforms == PLATFORMS
     assert described(program.in_avals) == described((state, hyper))
     after, metrics = jax.tree.unflatten(program.out_tree, program.out_avals)

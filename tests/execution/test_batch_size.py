@@ -1,7 +1,7 @@
 """How many members share a program."""
 
 from jmarl.execution import batch_size
-from jmarl.execution.batch_size import fitting, free_bytes, largest_divisor, side_by_side
+from jmarl.execution.batch_size import fitting, free_bytes, largest_divisor, members_per_batch
 
 
 def test_batches_are_of_equal_size():
@@ -10,14 +10,14 @@ def test_batches_are_of_equal_size():
 
 
 def test_on_a_cpu_large_members_train_one_after_the_other():
-    assert side_by_side(16, num_envs=100_000) == 1
-    assert side_by_side(1, num_envs=1) == 1
+    assert members_per_batch(16, num_envs=100_000) == 1
+    assert members_per_batch(1, num_envs=1) == 1
 
 
 def test_of_small_members_some_share_a_program_and_every_core_has_a_batch(monkeypatch):
     monkeypatch.setattr(batch_size, "cores", lambda: 2)
-    assert side_by_side(64, num_envs=4) == 4
-    assert side_by_side(6, num_envs=4) == 3
+    assert members_per_batch(64, num_envs=4) == 4
+    assert members_per_batch(6, num_envs=4) == 3
 
 
 def test_a_batch_that_does_not_fit_is_made_smaller():

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from jmarl.config.train_config import build
+from jmarl.errors import ConfigError
 from jmarl.execution.cpu_devices import cores, quota, worthwhile
 
 LARGE = {"algorithm": "mappo", "num_envs": 128, "ppo": {"num_minibatches": 1}}
@@ -78,3 +79,9 @@ def test_a_containers_quota_is_read_from_its_control_groups(files, listing, expe
 def test_a_process_without_control_groups_has_no_quota(tmp_path):
     assert quota(tmp_path / "listing", tmp_path / "root") == math.inf
     assert 1 <= cores() <= os.cpu_count()
+
+
+def test_more_devices_than_worlds_are_refused_before_they_are_made():
+    config = build({"devices": 10**6})
+    with pytest.raises(ConfigError, match=r"devices=1000000 is more than the run's 256 env"):
+        worthwhile(config, members=2)

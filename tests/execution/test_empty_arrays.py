@@ -12,12 +12,12 @@ COMPILED = """
 import jax, jax.numpy as jnp
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
-from jmarl.execution.sharding import make_mesh, places, shared_out
+from jmarl.execution.sharding import make_mesh, places, shard_step
 jax.config.update("jax_num_cpu_devices", 2)
 trainer, hyper = make_trainer(build({"algorithm": "ippo", "num_envs": 16}))
 at = places(trainer, hyper, make_mesh(jax.devices()), batched=False)
 assert any(x.size == 0 for x in jax.tree.leaves(trainer.shapes))
-same = shared_out(lambda state, hyper: (state, {}), at)
+same = shard_step(lambda state, hyper: (state, {}), at)
 after, _ = jax.jit(same)(trainer.init(jax.random.key(0)), hyper)
 print(jax.tree.map(jnp.shape, after) == jax.tree.map(lambda x: x.shape, trainer.shapes))
 """

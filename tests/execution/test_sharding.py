@@ -18,13 +18,15 @@ from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
 from jmarl.envs.spaces import Discrete
 from jmarl.errors import ConfigError
-from jmarl.execution.sharding import DATA, MEMBER, make_mesh, state_sharding
-from jmarl.learning.collectives import alone, together, world_numbers
-from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.execution.sharding import DATA_AXIS, MEMBER_AXIS, make_mesh, state_sharding
+from jmarl.learning.collectives import Layout, all_sum, local_sum
+from jmarl.learning.minibatches import Batch
 from jmarl.learning.running_statistics import ValueNorm
 from jmarl.networks.torso import Shape
-from jmarl.policies.actor_critic import ActorCriticPolicy
-from jmarl.types import Batch, Perception
+from jmarl.types import PolicyInput
+from tests.support.parts import actor_critic
+from tests.support.parts import hyper as hyper_params
+from tests.support.parts import objective as make_objective
 
 HERE = Path(__file__).parents[1] / "support"
 T, E, SHARDS = 4, 12, 3
@@ -48,19 +50,20 @@ def test_on_eight_devices():
 
 def test_loss_and_gradient_are_of_all_shards(x64):
     """A memory that begins anew in the middle, agents that are out: means are over all that act."""
-    policy = ActorCriticPolicy((3, 3), 6, Discrete(4), Shape(hidden=(5,), recurrent=True))
+    policy = actor_critic((3, 3), 6, Discrete(4), Shape(hidden=(5,), recurrent=True))
     keys = iter(jax.random.split(jax.random.key(0), 9))
     number = jax.random.normal(next(keys), (5, T, E, 2))
-    seen = Perception(
+    seen = PolicyInput(
         obs=jax.random.normal(next(keys), (T, E, 2, 3)),
         state=jax.random.normal(next(keys), (T, E, 6)),
         action_mask=jnp.ones((T, E, 2, 4), bool),
-        fresh=jax.random.bernoulli(next(keys), 0.3, (T, E)).astype(float),
+        episode_start=jax.random.bernoulli(next(keys), 0.3, (T, E)).astype(float),
     )
-    start = {part: jax.random.normal(next(keys), (T, E, n, 1, 5)) for part, n in WIDTHS.items()}
+    start = {part: jax.random.normal(next(keys), (1, E, n, 1, 5)) for part, n in WIDTHS.items()}
     batch = Batch(
-        perception=seen,
-        context=start,
+        seen=seen,
+        start=start,
+        context=None,
         action=jax.random.randint(next(keys), (T, E, 2), 0, 4),
         log_prob=number[0, ..., None] - 1.0,
         value=number[1],
@@ -68,24 +71,24 @@ def test_loss_and_gradient_are_of_all_shards(x64):
         target=number[3],
         active=(number[4] > 0).astype(float),
     )
-    objective, hyper = Objective(advantage_norm="minibatch"), Hyper()
+    objective, hyper = make_objective(advantage_norm="minibatch"), hyper_params()
     params, norm = jax.jit(policy.init)(next(keys)), ValueNorm.create()
 
-    def gradient(batch, across):
-        facts = objective.facts(batch, across)
-        _, known = objective.prepare(policy, params, norm, facts)
+    def gradient(batch, reduce):
+        minibatch_stats = objective.minibatch_stats(batch, reduce)
+        _, known = objective.prepare(policy, params, norm, minibatch_stats)
         loss = partial(objective.loss, policy, hyper)
-        return across(jax.grad(loss, has_aux=True)(params, known, batch, facts)), known
+        return reduce(jax.grad(loss, has_aux=True)(params, known, batch, minibatch_stats)), known
 
-    apart = jax.tree.map(lambda x: x.reshape(T, SHARDS, -1, *x.shape[2:]), batch)
-    shared = jax.vmap(partial(gradient, across=together), 1, None, axis_name=DATA)
-    whole, parts = jax.jit(partial(gradient, across=alone))(batch), jax.jit(shared)(apart)
+    apart = jax.tree.map(lambda x: x.reshape(len(x), SHARDS, -1, *x.shape[2:]), batch)
+    shared = jax.vmap(partial(gradient, reduce=all_sum), 1, None, axis_name=DATA_AXIS)
+    whole, parts = jax.jit(partial(gradient, reduce=local_sum))(batch), jax.jit(shared)(apart)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), whole, parts)
 
 
 def test_worlds_have_the_same_numbers_however_many_shards_there_are():
-    shared = jax.vmap(lambda _: world_numbers(E // SHARDS, SHARDS), axis_name=DATA)
-    np.testing.assert_array_equal(world_numbers(E, shards=1), np.arange(E))
+    shared = jax.vmap(lambda _: Layout(SHARDS).world_numbers(E // SHARDS), axis_name=DATA_AXIS)
+    np.testing.assert_array_equal(Layout().world_numbers(E), np.arange(E))
     np.testing.assert_array_equal(shared(jnp.zeros(SHARDS)).ravel(), np.arange(E))
 
 
@@ -94,15 +97,15 @@ def test_worlds_have_the_same_numbers_however_many_shards_there_are():
 def test_worlds_are_shared_out_wherever_their_axis_lies(env, axis, batched):
     trainer, _ = make_trainer(build(matrix.TINY | {"algorithm": "rippo", "env": env}))
     places = state_sharding(trainer, make_mesh(jax.devices()[:1]), batched)
-    members = (MEMBER,) * batched
+    members = (MEMBER_AXIS,) * batched
     assert places.key.spec == PartitionSpec(*members)
-    assert places.timestep.obs.spec == PartitionSpec(*members, DATA, None, None)
-    assert places.memory[0]["actor"].spec == PartitionSpec(*members, DATA, None, None, None)
-    shared = [place.spec for place in jax.tree.leaves(places.env) if DATA in place.spec]
+    assert places.timestep.obs.spec == PartitionSpec(*members, DATA_AXIS, None, None)
+    assert places.memory[0]["actor"].spec == PartitionSpec(*members, DATA_AXIS, None, None, None)
+    shared = [place.spec for place in jax.tree.leaves(places.env) if DATA_AXIS in place.spec]
     assert shared
-    assert {tuple(spec)[len(members) :][axis] for spec in shared} == {DATA}
+    assert {tuple(spec)[len(members) :][axis] for spec in shared} == {DATA_AXIS}
     assert all(tuple(spec)[: len(members)] == members for spec in shared)
-    learned = jax.tree.leaves((places.params, places.opt_state, places.value_norm))
+    learned = jax.tree.leaves((places.policies, places.learners))
     assert {tuple(name for name in place.spec if name) for place in learned} == {members}
 
 
@@ -140,7 +143,8 @@ def test_worlds_that_go_evenly_are_not(given):
 
 def divided(num_envs, shards, minibatches, shuffle, chunk_length=None):
     """Rollouts of 25 steps."""
-    ppo = {"num_minibatches": minibatches, "shuffle": shuffle, "chunk_length": chunk_length}
+    ppo = {"num_minibatches": minibatches, "shuffle": shuffle}
+    ppo |= {"chunk_length": chunk_length} if chunk_length else {}
     algorithm = "rmappo" if chunk_length else "mappo"
     return build({"algorithm": algorithm, "num_envs": num_envs, "ppo": ppo}), shards
 

@@ -5,19 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.learning.collectives import alone, together, world_axis
-from jmarl.types import DATA
+from jmarl.learning.collectives import all_sum, local_sum, world_axis
+from jmarl.types import DATA_AXIS
 
 
 def test_shards_add_up_and_all_know_the_sum():
     rng = np.random.default_rng(0)
     parts = {"grads": rng.normal(size=(4, 3, 2)), "count": rng.normal(size=4)}
     given = jax.tree.map(jnp.asarray, parts)
-    ours = jax.vmap(together, axis_name=DATA)(given)
+    ours = jax.vmap(all_sum, axis_name=DATA_AXIS)(given)
     for name, part in parts.items():
         expected = np.broadcast_to(part.sum(0), part.shape)
         np.testing.assert_allclose(ours[name], expected, rtol=1e-5)
-    assert alone(given) is given
+    assert local_sum(given) is given
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from benchmarks import matrix
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
 from jmarl.envs.base import Env
+from jmarl.kernels.gru import gru_states
 from jmarl.learning.finite import all_finite, finite_or_zero
-from jmarl.learning.running_statistics import Normalisers, RewardScale, RunningMoments
-from jmarl.learning.vmapped import Population
-from jmarl.networks.gru import states
+from jmarl.learning.running_statistics import RewardScale
+from jmarl.learning.vmapped import VmappedTrainer
 
 E = 4
 CHOSEN = {
@@ -55,7 +55,7 @@ class Faulty:
 def run():
     trainer, hyper = make_trainer(build(matrix.TINY | CHOSEN))
     trainer = replace(trainer, env=Faulty(trainer.env))
-    step = jax.jit(trainer.step)
+    step = jax.jit(trainer.step_alike)
     state, _ = step(jax.jit(trainer.init)(jax.random.key(0)), hyper)
     return hyper, step, state
 
@@ -102,24 +102,33 @@ def test_the_next_clean_update_is_taken(run, fault):
     hyper, step, state = run
     bad, metrics = step(FAULTS[fault](again(state)), hyper)
     assert metrics["losses/skipped"] == 1
-    learned = ("params", "opt_state", "value_norm")
+    learned = ("policies", "learners")  # statistics included
     assert all(same(getattr(bad, name), getattr(state, name)) for name in learned)
-    assert all_finite((bad.memory, bad.normalisers, bad.timestep.obs, bad.env))
+    assert all_finite((bad.memory, bad.timestep.obs, bad.env))
+    rewards = np.asarray(bad.episode_return)
+    assert np.isfinite(rewards[[0, 2, 3]]).all()
+    if fault == "a bad world":  # it has begun again
+        assert not rewards[1].any()
+    elif fault == "a bad reward":  # until the episode ends, its return is not known
+        assert np.isnan(rewards[1, 0])
     clean, metrics = step(bad, hyper)
     assert metrics["losses/skipped"] == 0
+    assert np.isnan(metrics.pop("train/episode_return"))  # no episode has ended
     assert all(np.isfinite(value) for value in metrics.values())
-    assert not same(clean.params, state.params)
-    assert (clean.normalisers.obs.count > bad.normalisers.obs.count).all()
+    assert not same(clean.policies[0].params, state.policies[0].params)
+    counts = [s.policies[0].obs_stats.obs.count for s in (clean, bad)]
+    assert (counts[0] > counts[1]).all()
+    assert not same(clean.learners[0].reward_scale, bad.learners[0].reward_scale)
 
 
 def test_a_step_that_overflows_is_undone(run):
     """Loss and gradient are finite before it; an infinite rate makes the parameters so."""
     hyper, step, state = run
-    after, metrics = step(again(state), hyper.replace(lr=jnp.inf))
+    after, metrics = step(again(state), hyper._replace(lr=jnp.inf))
     assert np.isfinite(metrics["losses/grad_norm"])
     assert np.isfinite(metrics["losses/total_loss"])
     assert metrics["losses/skipped"] == 1
-    assert same(after.params, state.params)
+    assert same(after.policies, state.policies)
     assert step(after, hyper)[1]["losses/skipped"] == 0
 
 
@@ -127,10 +136,10 @@ def test_a_step_that_overflows_is_undone(run):
 def test_members_side_by_side_may_skip():
     """Shapes only. The step of the episodes stays one number, which all members share."""
     trainer, hyper = make_trainer(build(matrix.TINY | CHOSEN))
-    population = Population(trainer)
+    vmapped = VmappedTrainer(trainer)
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 2))
-    states = jax.eval_shape(population.init, keys)
-    after, _ = jax.eval_shape(population.step, states, hyper)
+    states = jax.eval_shape(vmapped.init, keys)
+    after, _ = jax.eval_shape(vmapped.step_alike, states, hyper)
     assert after.env.step.shape == ()
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, states)
 
@@ -143,7 +152,7 @@ def test_a_gru_forgets_nan_where_an_episode_begins():
     start[1], kept[0, 1] = np.nan, 0.0
 
     def total(kernel, start):
-        return states(*map(jnp.asarray, (told, kept, start)), kernel, jnp.zeros(12)).sum()
+        return gru_states(*map(jnp.asarray, (told, kept, start)), kernel, jnp.zeros(12)).sum()
 
     clean = np.where(np.isnan(start), 7.0, start)
     value, grads = jax.value_and_grad(total, (0, 1))(jnp.asarray(kernel), jnp.asarray(start))
@@ -151,23 +160,6 @@ def test_a_gru_forgets_nan_where_an_episode_begins():
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     for ours, theirs in zip(grads, others, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-
-
-def test_statistics_keep_what_they_knew():
-    moments = (RunningMoments.create((1, 2), (1, 1)), RunningMoments.create((2,)))
-    known = Normalisers(*moments, RewardScale.create(3, ((0,),)))
-    active = jnp.ones((3, 1), bool)
-    obs, reward = jnp.ones((3, 1, 2)), jnp.array([[1.0], [2.0], [jnp.inf]])
-    broken = obs.at[1, 0, 0].set(jnp.nan)
-    after = known.observe(broken, broken[:, 0], active)
-    after = after.reward_observed(reward, active, ~active, 0.9)
-    kept = after.finite_or(known)
-    assert same((kept.obs, kept.state), (known.obs, known.state))
-    assert same(kept.reward.moments, known.reward.moments)
-    np.testing.assert_array_equal(kept.reward.running, [[1.0], [2.0], [0.0]])
-    clean = known.observe(obs, obs[:, 0], active)
-    clean = clean.reward_observed(obs[:, :, 0], active, ~active, 0.9)
-    assert same(clean.finite_or(known), clean)
 
 
 def test_a_true_end_clears_a_sum_that_is_not_finite():

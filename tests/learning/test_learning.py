@@ -8,14 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.algorithms.build import make_groups, make_trainer
+from jmarl.algorithms.build import make_players, make_trainer
+from jmarl.algorithms.ppo import make_learner
+from jmarl.config.algorithms import TRANSFORMERS
 from jmarl.config.train_config import build, read_preset
 from jmarl.envs.base import EnvSpec, Team
-from jmarl.envs.batched import Batched, Outcome, padded_view
+from jmarl.envs.batched import Batched, StepResult, padded_view
 from jmarl.envs.spaces import Discrete
+from jmarl.learning.acting import observe
 from jmarl.learning.episodes import play_episodes
-from jmarl.learning.rollout import perceive
-from jmarl.policies.base import group_view
 
 GAMMA = 0.95
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -23,13 +24,14 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def trained(env, updates=60, algorithm="ippo", precision="float32", **ppo):
     """IPPO compiles fastest; returns, losses and optimisers are the same for all."""
+    sizes = {"n_embd": 16} if algorithm in TRANSFORMERS else {"hidden": [16]}
     values = {
         "env": env,
         "algorithm": algorithm,
         "num_envs": 64,
         "rollout_length": 4,
         "total_updates": updates,
-        "net": {"n_embd": 16, "hidden": [16], "precision": precision},
+        "net": sizes | {"precision": precision},
         "ppo": {"lr": 3e-3, "gamma": GAMMA, "epochs": 4, "num_minibatches": 1, **ppo},
     }
     trainer, hyper = make_trainer(build(values))
@@ -39,28 +41,27 @@ def trained(env, updates=60, algorithm="ippo", precision="float32", **ppo):
 def after(trainer, hyper, updates):
     state = jax.jit(trainer.init)(jax.random.key(0))
     train = jax.jit(
-        lambda s: jax.lax.scan(lambda s, _: trainer.step(s, hyper), s, length=updates)[0]
+        lambda s: jax.lax.scan(lambda s, _: trainer.step_alike(s, hyper), s, length=updates)[0]
     )
     return train(state)
 
 
 def score(trainer, state):
     """Mean return of greedy episodes, per agent."""
-    seen = jax.jit(lambda p: play_episodes(trainer.env, trainer.groups, p, jax.random.key(1), 200))(
-        state.params
-    )
+    seen = jax.jit(
+        lambda p: play_episodes(trainer.env, trainer.players, p, jax.random.key(1), 200)
+    )(state.policies)
     return float(seen.agent_return.mean())
 
 
 def values_of(trainer, state, timestep):
     """[E, N] in the rewards' own units."""
-    policy, env = trainer.groups[0].policy, trainer.env
-    seen = perceive(env.spec, timestep, state.normalisers)
-    seen = group_view(env.spec, trainer.groups[0], seen)
-    value = jax.jit(policy.value)(state.params[0], None, policy.memory(1), seen)
-    if trainer.objective.value_norm == "none":
+    (player,), (learner,), (known,) = trainer.players, trainer.learners, state.policies
+    seen = observe(trainer.env.spec, player, known, timestep)
+    value = jax.jit(player.policy.value)(known.params, None, player.policy.memory(1), seen)
+    if learner.objective.value_norm == "none":
         return np.asarray(value)
-    return np.asarray(state.value_norm[0].denormalise(value))
+    return np.asarray(state.learners[0].value_norm.denormalise(value))
 
 
 class Unequal:
@@ -86,7 +87,7 @@ class Unequal:
         lucky = jnp.stack([jnp.array(True), jax.random.bernoulli(key)])
         reward = ((action == bits) & lucky) * jnp.array([1.0, 1000.0])
         view = padded_view(self.spec, list(jax.nn.one_hot(bits, 2)))
-        return bits, Outcome(view, reward, jnp.array(True), jnp.array(False))
+        return bits, StepResult(view, reward, jnp.array(True), jnp.array(False))
 
 
 def test_agents_apart_learn_whatever_others_are_paid():
@@ -97,10 +98,14 @@ def test_agents_apart_learn_whatever_others_are_paid():
     config = build(chosen | {"num_envs": 64, "rollout_length": 4, "total_updates": 40})
     trainer, hyper = make_trainer(config)
     env = Batched(Unequal())
-    trainer = dataclasses.replace(trainer, env=env, groups=make_groups(config, env.spec))
+    players = make_players(config, env.spec)
+    learners = tuple(make_learner(config, env.spec, player) for player in players)
+    trainer = dataclasses.replace(trainer, env=env, players=players, learners=learners)
     state = after(trainer, hyper, 40)
     key, sampled = jax.random.key(1), False  # the likeliest action is right much earlier
-    seen = jax.jit(lambda p: play_episodes(env, trainer.groups, p, key, 200, sampled))(state.params)
+    seen = jax.jit(lambda p: play_episodes(env, trainer.players, p, key, 200, sampled))(
+        state.policies
+    )
     assert np.asarray(seen.agent_return[:, 0]).mean() > 0.95
 
 
@@ -171,11 +176,11 @@ def test_ppo_moves_a_particle_to_its_landmark():
     """Continuous thrust, observations and rewards in running units."""
     preset = read_preset(CONFIGS / "ppo_simple.yaml")
     trainer, hyper = make_trainer(build({**preset, "total_updates": 20}))
-    step = jax.jit(trainer.step)
+    step = jax.jit(trainer.step_alike)
     state = jax.jit(trainer.init)(jax.random.key(0))
     for _ in range(20):
         state, _ = step(state, hyper)
     seen = jax.jit(
-        lambda p, n: play_episodes(trainer.env, trainer.groups, p, jax.random.key(1), 100, norms=n)
-    )(state.params, state.normalisers)
+        lambda p: play_episodes(trainer.env, trainer.players, p, jax.random.key(1), 100)
+    )(state.policies)
     assert seen.agent_return.mean() > -9  # about -35 at random, -6 at best

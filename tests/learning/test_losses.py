@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from jmarl.learning import losses
-from jmarl.learning.collectives import together
-from jmarl.types import DATA
+from jmarl.learning.collectives import all_sum
+from jmarl.types import DATA_AXIS
 
 
 def test_clipped_surrogate_is_pessimistic_on_both_sides():
@@ -65,9 +65,9 @@ def test_moments_of_shards_are_those_of_all():
     x, mask = rng.normal(50, 2, (3, 5, 2)), rng.random((3, 5, 2)) < 0.6
 
     def own(x, mask):
-        return losses.moments([(x, mask), (x**2, jnp.ones_like(x))], together)
+        return losses.moments([(x, mask), (x**2, jnp.ones_like(x))], all_sum)
 
-    counted, all_of = jax.vmap(own, axis_name=DATA)(jnp.asarray(x), jnp.asarray(mask, float))
+    counted, all_of = jax.vmap(own, axis_name=DATA_AXIS)(jnp.asarray(x), jnp.asarray(mask, float))
     np.testing.assert_allclose(counted.mean, np.full(3, x[mask].mean()), rtol=1e-5)
     np.testing.assert_allclose(counted.variance(1), np.full(3, x[mask].var(ddof=1)), rtol=1e-3)
     np.testing.assert_allclose(all_of.mean, np.full(3, (x**2).mean()), rtol=1e-5)

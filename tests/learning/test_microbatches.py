@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jmarl.learning.microbatches import fewest_pieces, sum_of_pieces
-from jmarl.networks.precision import outer_sum
+from jmarl.learning.microbatches import num_microbatches, sum_over_microbatches
 
 
 def weighted(part):
@@ -20,7 +19,7 @@ def test_pieces_add_up_to_the_whole(pieces, x64):
     rng = np.random.default_rng(0)
     x, weight = rng.normal(size=(12, 3, 2)), rng.random((12, 3))
     cut = [jnp.asarray(given).reshape(pieces, -1, *given.shape[1:]) for given in (x, weight)]
-    ours = jax.jit(lambda cut: sum_of_pieces(weighted, cut))(cut)
+    ours = jax.jit(lambda cut: sum_over_microbatches(weighted, cut))(cut)
     np.testing.assert_allclose(ours["sum"], np.einsum("rnk,rn->k", x, weight), rtol=1e-12)
     np.testing.assert_allclose(ours["first"], x.sum(), rtol=1e-12)
 
@@ -32,7 +31,7 @@ def test_no_more_than_a_piece_is_seen_at_once():
         seen.append(part.shape)
         return part.sum()
 
-    sum_of_pieces(note, jnp.ones((3, 2, 4)))
+    sum_over_microbatches(note, jnp.ones((3, 2, 4)))
     assert set(seen) == {(2, 4)}
 
 
@@ -47,12 +46,4 @@ def test_no_more_than_a_piece_is_seen_at_once():
     ],
 )
 def test_as_few_pieces_as_fit(length, rows, limit, pieces):
-    assert fewest_pieces(length, rows, limit) == pieces
-
-
-@pytest.mark.parametrize("columns", [(64, 64), (64, 5), (6, 64), (64, 1), (18, 64)])
-@pytest.mark.parametrize("rows", [7, 130, 2048, 2003])
-def test_gradients_of_kernels_are_sums_of_outer_products(rows, columns, x64):
-    rng = np.random.default_rng(1)
-    x, g = (rng.normal(size=(rows, n)) for n in columns)
-    np.testing.assert_allclose(outer_sum(x, g), np.einsum("bi,bo->io", x, g), atol=1e-10)
+    assert num_microbatches(length, rows, limit) == pieces

@@ -67,7 +67,7 @@ def test_time_limits_of_monte_carlo_by_hand(time_limit, expected):
         one(1.0, 1.0, 1.0),
         one(2.0, 2.0, 2.0),
         one(2.0, 6.0, 4.0),
-        jnp.zeros((3, 1), bool),
+        jnp.zeros((3, 1, 1), bool),
         jnp.array([[False], [True], [False]]),
         0.5,
         time_limit,

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from jmarl.learning.running_statistics import (
-    Normalisers,
+    InputMoments,
     RewardScale,
     RunningMoments,
     ValueNorm,
     popart_rescale,
 )
+from jmarl.types import PolicyInput
 from tests.support import torch_core
 
 ONE_AGENT = ((0,),)
@@ -257,26 +258,28 @@ def test_observations_and_rewards_are_normalised_as_by_gymnasium(x64):
         Recorded(obs, reward, terminated, truncated), gamma=gamma
     )
     theirs.reset()
-    norms = Normalisers(reward=RewardScale.create(worlds, ONE_AGENT))
+    scale = RewardScale.create(worlds, ONE_AGENT)
     active = jnp.ones((worlds, 1), bool)
     for t in range(1, len(obs)):
         _, expected, *_ = theirs.step(None)
         if real[t]:
             paid = jnp.asarray(reward[t])[:, None]
-            norms = norms.reward_observed(paid, active, jnp.asarray(terminated[t])[:, None], gamma)
+            scale = scale.update(paid, active, jnp.asarray(terminated[t])[:, None], gamma)
             # gymnasium sums in float32
-            np.testing.assert_allclose(norms.paid(paid)[:, 0], expected, rtol=1e-5)
+            np.testing.assert_allclose(scale.normalise(paid)[:, 0], expected, rtol=1e-5)
     assert not truncated[:, 0][~real].any()
 
     theirs = gym.wrappers.vector.NormalizeObservation(Recorded(obs, reward, terminated, truncated))
-    norms = Normalisers(RunningMoments.create((1, 5), (1, 1)), RunningMoments.create((5,)))
+    blank = PolicyInput(*[jnp.zeros((worlds, 1, 5)), jnp.zeros((worlds, 5)), None])
+    moments = InputMoments.create(blank, reads_state=True)
     for t in range(len(obs)):
         expected = theirs.step(None)[0] if t else theirs.reset()[0]
-        seen = jnp.asarray(obs[t])[:, None]
-        norms = norms.observe(seen, seen[:, 0], active)
-        np.testing.assert_allclose(norms.seen(seen)[:, 0], expected.clip(-10, 10), rtol=1e-5)
-        state = norms.seen_state(seen[:, 0])
-        np.testing.assert_allclose(state, expected.clip(-10, 10), rtol=1e-5)
+        given = jnp.asarray(obs[t])
+        seen = PolicyInput(given[:, None], given, None)
+        moments = moments.update(seen, active)
+        ours = moments.normalise(seen)
+        np.testing.assert_allclose(ours.obs[:, 0], expected.clip(-10, 10), rtol=1e-5)
+        np.testing.assert_allclose(ours.state, expected.clip(-10, 10), rtol=1e-5)
 
 
 class RecordedAlone(gym.Env):
@@ -310,14 +313,3 @@ def test_rewards_of_one_world_with_ends_at_random(x64):
 def test_rewards_far_out_are_cut():
     scale = RewardScale.create(2, ONE_AGENT)
     np.testing.assert_array_equal(scale.normalise(jnp.full((2, 1), 1e6)), 10.0)
-
-
-def test_without_normalisers_nothing_changes():
-    norms = Normalisers()
-    obs, reward = jnp.full((2, 1, 3), 50.0), jnp.full((2, 1), 50.0)
-    active = jnp.ones((2, 1), bool)
-    after = norms.observe(obs, obs[:, 0], active).reward_observed(reward, active, ~active, 0.9)
-    assert after == norms
-    np.testing.assert_array_equal(after.seen(obs), obs)
-    np.testing.assert_array_equal(after.seen_state(obs), obs)
-    np.testing.assert_array_equal(after.paid(reward), reward)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,21 +16,32 @@ from jmarl.envs.base import Team
 from jmarl.envs.mpe import SCENARIOS
 from jmarl.learning.episodes import play_episodes
 from jmarl.learning.rollout import shared_reward
+from tests.support.tiny_runs import configured, go, told
 
-TINY = matrix.TINY | {"num_envs": 8, "total_updates": 10}
+SIZES = {"num_envs": 8, "total_updates": 10}
+TINY = matrix.TINY | SIZES
+
+
+def tiny(algorithm):
+    return matrix.tiny(algorithm) | SIZES
 
 
 @pytest.fixture(scope="module")
 def spread():
     """A trainer, its start and its compiled step."""
-    trainer, hyper = make_trainer(build(TINY))
+    trainer, hyper = make_trainer(build(tiny("mat")))
     state = jax.jit(trainer.init)(jax.random.key(0))
-    return trainer, hyper, state, jax.jit(trainer.step)
+    return trainer, hyper, state, jax.jit(trainer.step_alike)
 
 
 def fresh(state):
     """The same state once more: its key may be used again on purpose."""
     return state.replace(key=jax.random.clone(state.key))
+
+
+def after_episodes(metrics):
+    """Without the returns of episodes that ended, of which there are none in short rollouts."""
+    return {k: v for k, v in metrics.items() if not k.startswith("train/episode_return")}
 
 
 def equal(a, b):
@@ -51,7 +63,7 @@ def test_ratio_is_one_on_the_first_minibatch(spread):
     np.testing.assert_allclose(metrics["losses/ratio"], 1.0, atol=1e-5)
     np.testing.assert_allclose(metrics["losses/approx_kl"], 0.0, atol=1e-6)
     assert metrics["losses/clipfrac"] == 0
-    assert all(np.isfinite(value) for value in metrics.values())
+    assert all(np.isfinite(value) for value in after_episodes(metrics).values())
 
 
 def test_a_step_is_a_pure_function_of_its_state(spread):
@@ -59,16 +71,16 @@ def test_a_step_is_a_pure_function_of_its_state(spread):
     one, two = step(fresh(state), hyper), step(fresh(state), hyper)
     assert equal(one[0], two[0])
     assert one[0].update == 1
-    assert not equal(one[0].params, state.params)
+    assert not equal(one[0].policies, state.policies)
 
 
 def test_hyperparameters_are_traced(spread):
     """Another learning rate moves parameters otherwise, without another compilation."""
     _, hyper, state, step = spread
-    slow, _ = step(fresh(state), hyper.replace(lr=0.0))
-    assert equal(slow.params, state.params)
-    fast, _ = step(fresh(state), hyper.replace(lr=1e-2))
-    assert not equal(fast.params, state.params)
+    slow, _ = step(fresh(state), hyper._replace(lr=0.0))
+    assert equal(slow.policies, state.policies)
+    fast, _ = step(fresh(state), hyper._replace(lr=1e-2))
+    assert not equal(fast.policies, state.policies)
     assert step._cache_size() == 1
 
 
@@ -82,7 +94,7 @@ def test_more_updates_are_counted_than_an_int32_holds(spread):
     """9·2³⁰ + 2³⁰ - 1, then one more: about 10¹⁰."""
     trainer, hyper, state, _ = spread
     many = {"update": jnp.asarray(2**30 - 1, jnp.int32), "rounds": jnp.asarray(9, jnp.int32)}
-    step = jax.jit(dataclasses.replace(trainer, total_updates=20 * 2**30).step)
+    step = jax.jit(dataclasses.replace(trainer, total_updates=20 * 2**30).step_alike)
     after, metrics = step(fresh(state).replace(**many), hyper)
     assert (int(after.rounds), int(after.update)) == (10, 0)
     np.testing.assert_allclose(metrics["charts/learning_rate"], 0.5 * hyper.lr, rtol=1e-5)
@@ -91,8 +103,8 @@ def test_more_updates_are_counted_than_an_int32_holds(spread):
 def test_whole_episodes_are_scored(spread):
     trainer, _, state, _ = spread
     seen = jax.jit(
-        lambda params: play_episodes(trainer.env, trainer.groups, params, jax.random.key(1), 50)
-    )(state.params)
+        lambda params: play_episodes(trainer.env, trainer.players, params, jax.random.key(1), 50)
+    )(state.policies)
     assert seen.agent_return.shape == (50, 3)
     assert (seen.length == 25).all()
     assert seen.won is None
@@ -107,15 +119,14 @@ EVERYTHING = list(itertools.product(sorted(SCENARIOS), matrix.ALGORITHMS, matrix
 @pytest.mark.parametrize(("scenario", "algorithm", "actions"), EVERYTHING[::7])
 def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, actions):
     """Shapes only: nothing is compiled. `python -m benchmarks.matrix` runs them all for real."""
-    chosen = {"env": f"mpe/{scenario}", "actions": actions, "algorithm": algorithm}
-    config = build(TINY | chosen)
+    config = build(tiny(algorithm) | {"env": f"mpe/{scenario}", "actions": actions})
     trainer, hyper = make_trainer(config)
     state = jax.eval_shape(trainer.init, jax.random.key(0))
-    after, metrics = jax.eval_shape(trainer.step, state, hyper)
+    after, metrics = jax.eval_shape(trainer.step_alike, state, hyper)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
         lambda x: (x.shape, x.dtype), state
     )
-    assert len(state.params) == len(trainer.groups) == len(trainer.env.spec.teams)
+    assert len(state.policies) == len(trainer.players) == len(trainer.env.spec.teams)
     assert all(value.shape == () for value in metrics.values())
 
 
@@ -123,15 +134,15 @@ def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, acti
 @pytest.mark.parametrize(("algorithm", "distribution"), [("mat", "beta"), ("mappo", "tanh")])
 def test_actions_between_bounds_train(algorithm, distribution, precision):
     """Unlike agents, padded. The ratio is 1 before anything is learned."""
-    net = {"distribution": distribution, "precision": precision, "n_embd": 8, "hidden": [8]}
-    chosen = {"algorithm": algorithm, "net": net, "ppo": {"epochs": 1, "num_minibatches": 1}}
+    small = tiny(algorithm)
+    net = small["net"] | {"distribution": distribution, "precision": precision}
     world = {"env": "mpe/simple_speaker_listener", "actions": "continuous"}
-    trainer, hyper = make_trainer(build(TINY | world | chosen))
+    trainer, hyper = make_trainer(build(small | world | {"net": net}))
     state = jax.jit(trainer.init)(jax.random.key(0))
-    after, metrics = jax.jit(trainer.step)(state, hyper)
+    after, metrics = jax.jit(trainer.step_alike)(state, hyper)
     assert metrics["losses/approx_kl"] < (1e-9 if precision == "float32" else 1e-5)
-    assert all(np.isfinite(value) for value in metrics.values())
-    assert not equal(after.params[0], state.params[0])
+    assert all(np.isfinite(value) for value in after_episodes(metrics).values())
+    assert not equal(after.policies[0], state.policies[0])
 
 
 def test_unlike_agents_in_two_teams_train():
@@ -141,12 +152,25 @@ def test_unlike_agents_in_two_teams_train():
     config = build(TINY | chosen)
     trainer, hyper = make_trainer(config)
     state = jax.jit(trainer.init)(jax.random.key(0))
-    after, metrics = jax.jit(trainer.step)(state, hyper)
+    after, metrics = jax.jit(trainer.step_alike)(state, hyper)
     for team in ("adversary", "good"):
         np.testing.assert_allclose(metrics[f"losses/ratio/{team}"], 1.0, atol=1e-5)
-    assert all(np.isfinite(value) for value in metrics.values())
-    assert not equal(after.params[0], state.params[0])
-    assert not equal(after.params[1], state.params[1])
+    assert all(np.isfinite(value) for value in after_episodes(metrics).values())
+    assert not equal(after.policies[0], state.policies[0])
+    assert not equal(after.policies[1], state.policies[1])
+
+
+def test_opponents_with_one_network_have_rewards_of_their_own():
+    """Three predators and their prey; the second one is out of play."""
+    trainer, _ = make_trainer(build({"env": "mpe/simple_tag", "net": {"share": "all"}}))
+    (player,) = trainer.players
+    active = jnp.array([1.0, 0.0, 1.0, 1.0])[None, None]
+    played = SimpleNamespace(
+        reward=jnp.array([[[4.0, 9.0, 6.0, -7.0]]]), active=active, valued=None
+    )
+    totals = trainer._reward_totals(player, played)
+    means = {name: total / count for name, (count, total) in totals.items()}
+    assert means == {"train/reward/adversary": 5.0, "train/reward/good": -7.0}
 
 
 def test_rewards_are_shared_as_asked():
@@ -169,7 +193,7 @@ def test_sequences_in_pieces_begin_with_what_was_remembered(start_state, alike):
     }
     trainer, hyper = make_trainer(build(TINY | chosen))
     state = jax.jit(trainer.init)(jax.random.key(0))
-    _, metrics = jax.jit(trainer.step)(state, hyper)
+    _, metrics = jax.jit(trainer.step_alike)(state, hyper)
     apart = float(metrics["losses/approx_kl"])
     assert (apart < 1e-9) == alike
 
@@ -186,5 +210,35 @@ def test_monte_carlo_and_gae_read_a_time_limit_alike():
         }
         trainer, hyper = make_trainer(build(TINY | chosen))
         state = jax.jit(trainer.init)(jax.random.key(0))
-        learned.append(jax.jit(trainer.step)(state, hyper)[1]["losses/value_loss"])
+        learned.append(jax.jit(trainer.step_alike)(state, hyper)[1]["losses/value_loss"])
     np.testing.assert_allclose(*learned, rtol=1e-4)
+
+
+def test_what_worlds_report_are_metrics(tmp_path):
+    """A single agent that covers one landmark earns -d/2, so rewards tell the distances."""
+    options = {"N": 1, "benchmark_data": True, "max_cycles": 5}
+    go(configured(tmp_path / "run", env="mpe/simple_spread", env_options=options, total_updates=2))
+    lines = told(tmp_path / "run", "metrics.jsonl")
+    assert lines
+    for line in lines:
+        np.testing.assert_allclose(
+            line["train/info/distance"], -2 * line["train/reward"], rtol=1e-5
+        )
+        assert line["train/info/collisions"] == 0
+    for line in told(tmp_path / "run", "evals.jsonl"):
+        prefix = "absolute" if line.get("absolute") else "eval"
+        expected = -2 * line[f"{prefix}/return_mean"] / 5
+        np.testing.assert_allclose(line[f"{prefix}/info/distance"], expected, rtol=1e-5)
+
+
+def test_reports_stop_at_an_early_end():
+    """Of each episode's distances only those of its own steps count: rewards of one agent tell."""
+    options = {"N": 1, "benchmark_data": True, "terminate_on_success": True}
+    config = build(TINY | {"algorithm": "ippo", "env": "mpe/simple_spread", "env_options": options})
+    trainer, _ = make_trainer(config)
+    policies = jax.jit(trainer.init)(jax.random.key(0)).policies
+    seen = jax.jit(lambda p, k: play_episodes(trainer.env, trainer.players, p, k, 200))(
+        policies, jax.random.key(1)
+    )
+    assert len(np.unique(seen.length)) > 1
+    np.testing.assert_allclose(seen.info["distance"], -2 * seen.agent_return[:, 0], rtol=1e-4)

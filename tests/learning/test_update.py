@@ -7,19 +7,17 @@ import optax
 import pytest
 import torch
 
+from jmarl.learning.collectives import Layout
+from jmarl.learning.minibatches import Batch, blocks, in_blocks, in_rows, sequences
 from jmarl.learning.update import (
-    Learner,
-    blocks,
-    chunks,
+    LearnerState,
     clip_by_global_norm,
     clip_parts,
     gradient_step,
-    in_blocks,
-    in_rows,
-    learn,
-    scheduled,
+    learning_rate,
+    run_epochs,
 )
-from jmarl.types import DATA, Batch, Perception
+from jmarl.types import DATA_AXIS, PolicyInput
 
 T, E = 3, 8
 
@@ -27,7 +25,7 @@ T, E = 3, 8
 def numbered_batch():
     """Every (time, world) row carries its own number."""
     number = jnp.arange(T * E, dtype=float).reshape(T, E, 1)
-    return Batch(Perception(*[number[..., None]] * 3), None, *[number] * 6)
+    return Batch(PolicyInput(*[number[..., None]] * 3), (), None, *[number] * 6)
 
 
 def clipped_by_torch(grads, max_norm):
@@ -102,7 +100,7 @@ def test_learning_rates_are_the_references(x64):
         ("floor", 0.5): [lr * max(1 - step / total, 0.5) for step in done],
     }
     for (schedule, end), rates in expected.items():
-        ours = [scheduled(lr, schedule, jnp.asarray(n), total, end) for n in done]
+        ours = [learning_rate(lr, schedule, jnp.asarray(n) / total, end) for n in done]
         np.testing.assert_allclose(ours, rates, rtol=1e-12, err_msg=f"{schedule} {end}")
 
 
@@ -110,12 +108,11 @@ def test_learning_rates_are_the_references(x64):
     ("schedule", "end", "last"), [("linear", 0.0, 0.0), ("linear", 0.3, 0.6), ("floor", 0.3, 0.6)]
 )
 def test_learning_rates_stay_at_their_end(schedule, end, last):
-    """lr is 2. A run that is resumed past its schedule must not climb the loss. Totals beyond int32
-    are fine."""
+    """lr is 2. A run that is resumed past its schedule must not climb the loss."""
     for done, total in ((10, 10), (11, 10), (1000, 10), (2e10, 10**10)):
-        rate = scheduled(2.0, schedule, jnp.asarray(done), total, end)
+        rate = learning_rate(2.0, schedule, jnp.asarray(done / total), end)
         np.testing.assert_allclose(rate, last, atol=1e-7)
-    half = scheduled(2.0, "linear", jnp.asarray(5e9), 10**10, 0.0)
+    half = learning_rate(2.0, "linear", jnp.asarray(0.5), 0.0)
     np.testing.assert_allclose(half, 1.0, rtol=1e-6)
 
 
@@ -128,11 +125,14 @@ def test_gradient_steps_with_sgd_equal_torch(x64):
     torch.nn.utils.clip_grad_norm_([weight], 5.0)
     optimiser.step()
     learner, metrics = gradient_step(
-        Learner(jnp.asarray(start), optax.identity().init(start), jnp.zeros(())),
+        LearnerState(jnp.asarray(start), optax.identity().init(start), jnp.zeros(())),
         numbered_batch(),
-        facts=jnp.ones(()),
-        prepare=lambda params, norm, facts: (params + facts, norm + facts),
-        loss_fn=lambda params, norm, batch, facts: (
+        minibatch_stats=jnp.ones(()),
+        prepare=lambda params, norm, minibatch_stats: (
+            params + minibatch_stats,
+            norm + minibatch_stats,
+        ),
+        loss_fn=lambda params, norm, batch, minibatch_stats: (
             (params**3).sum() * norm / T,  # the batch has as many pieces
             {"x": norm / T},
         ),
@@ -159,9 +159,9 @@ def mean(batch):
 @pytest.mark.parametrize("shuffle", ["blocks", "rows", "none"])
 def test_minibatches_share_out_every_row_once(shuffle):
     if shuffle == "rows":
-        epoch = in_rows(numbered_batch(), mean, 4, pieces=2)
+        epoch = in_rows(numbered_batch(), mean, 4, microbatches=2)
     else:
-        laid = blocks(numbered_batch(), 4, pieces=2, sequences=False)
+        laid = blocks(numbered_batch(), 4, microbatches=2, recurrent=False)
         epoch = in_blocks(laid, mean, shuffled=shuffle == "blocks")
     parts, known = rows_of(epoch, 1, 4)
     assert {part.shape for part in parts} == {(2, T * E // 8, 1)}
@@ -175,7 +175,7 @@ def test_minibatches_share_out_every_row_once(shuffle):
 
 def test_sequences_stay_whole():
     """Eight worlds in two minibatches, the even and the odd, of two pieces of two worlds each."""
-    laid = blocks(numbered_batch(), 2, pieces=2, sequences=True).active
+    laid = blocks(numbered_batch(), 2, microbatches=2, recurrent=True).active
     assert laid.shape == (2, 2, T, 2, 1)
     np.testing.assert_array_equal(laid[1, 0, :, :, 0], [[1, 3], [9, 11], [17, 19]])
 
@@ -183,22 +183,24 @@ def test_sequences_stay_whole():
 def test_permuted_rows_are_shared_out_among_shards():
     """Each of four learns from a part of what one would learn from, in the same order."""
     whole = numbered_batch()
-    alone = rows_of(in_rows(whole, mean, 3), 0, 3)[0]
+    local_sum = rows_of(in_rows(whole, mean, 3), 0, 3)[0]
 
     def own(batch):
-        epoch = in_rows(batch, mean, 3, shards=4)(jax.random.key(0))
+        epoch = in_rows(batch, mean, 3, layout=Layout(4))(jax.random.key(0))
         return jnp.stack([epoch(jnp.asarray(i))[0].active for i in range(3)])
 
     split = jax.tree.map(lambda x: x.reshape(T, 4, 2, *x.shape[2:]), whole)
-    parts = jax.vmap(own, in_axes=1, axis_name=DATA)(split)  # [shards, minibatches, 1, rows, 1]
-    together = np.moveaxis(parts[:, :, 0, :, 0], 0, 1).reshape(3, -1)
-    np.testing.assert_array_equal(together, np.stack([part.ravel() for part in alone]))
+    parts = jax.vmap(own, in_axes=1, axis_name=DATA_AXIS)(
+        split
+    )  # [shards, minibatches, 1, rows, 1]
+    all_sum = np.moveaxis(parts[:, :, 0, :, 0], 0, 1).reshape(3, -1)
+    np.testing.assert_array_equal(all_sum, np.stack([part.ravel() for part in local_sum]))
 
 
-def counting_step(learner, batch, facts):
+def counting_step(learner, batch, minibatch_stats):
     """Counts up everything, and reports the count as KL."""
-    counted = Learner(*(x + 1 for x in learner))
-    return counted, {"losses/approx_kl": counted.params, "x": counted.params}
+    counted = LearnerState(*(x + 1 for x in learner))
+    return counted, {"losses/approx_kl": counted.params, "x": counted.params, "y": counted.params}
 
 
 @pytest.mark.parametrize(
@@ -207,38 +209,47 @@ def counting_step(learner, batch, facts):
 )
 def test_kl_stop_freezes_everything_after_the_epoch_that_went_too_far(target_kl, epochs_run):
     zero = jnp.zeros(())
-    learner, metrics = learn(
-        Learner(zero, zero + 10, zero + 20),
+    learner, metrics = run_epochs(
+        LearnerState(zero, zero + 10, zero + 20),
         in_blocks(blocks(numbered_batch(), 2, 1, False), mean, shuffled=True),
         jax.random.key(0),
         counting_step,
         epochs=5,
         num_minibatches=2,
         target_kl=target_kl,
+        of_last=["y"],
     )
     # after epoch e the count, and so the KL of the last minibatch, is 2e
     steps = 2 * epochs_run
     np.testing.assert_array_equal(jnp.stack(learner), [steps, 10 + steps, 20 + steps])
     assert metrics["losses/epochs"] == epochs_run
     np.testing.assert_allclose(metrics["x"], (steps + 1) / 2)  # mean of 1 … steps
+    assert metrics["y"] == steps  # of the last minibatch that ran
 
 
 def test_an_epoch_that_would_be_within_the_kl_again_does_not_run():
     """The KL is 1 in the second epoch only, which is the last."""
 
-    def step(learner, batch, facts):
-        counted = Learner(*(x + 1 for x in learner))
+    def step(learner, batch, minibatch_stats):
+        counted = LearnerState(*(x + 1 for x in learner))
         return counted, {"losses/approx_kl": (counted.params == 2).astype(float)}
 
     zero = jnp.zeros(())
-    laid = blocks(numbered_batch(), 1, 1, sequences=False)
+    laid = blocks(numbered_batch(), 1, 1, recurrent=False)
     minibatches = in_blocks(laid, mean, shuffled=True)
-    learner, _ = learn(Learner(zero, zero, zero), minibatches, jax.random.key(0), step, 5, 1, 0.5)
+    learner, _ = run_epochs(
+        LearnerState(zero, zero, zero), minibatches, jax.random.key(0), step, 5, 1, 0.5
+    )
     np.testing.assert_array_equal(jnp.stack(learner), [2, 2, 2])
 
 
-def test_chunks_are_pieces_of_a_rollout_side_by_side():
-    """Six steps of two worlds, in pieces of three: rows are told apart by 10·step + world."""
+def test_sequences_of_a_rollout_lie_side_by_side():
+    """Six steps of two worlds, in sequences of three: rows are told apart by 10·step + world. Each
+    has its own memory."""
     rows = 10 * jnp.arange(6)[:, None] + jnp.arange(2)[None]
-    cut = chunks(rows, 3)
-    np.testing.assert_array_equal(cut, [[0, 30, 1, 31], [10, 40, 11, 41], [20, 50, 21, 51]])
+    starts = jnp.array([[0, 1], [30, 31]])  # before steps 0 and 3
+    batch = Batch(PolicyInput(*[rows] * 3), starts, None, *[rows] * 6)
+    cut = sequences(batch, 3)
+    expected = [[0, 30, 1, 31], [10, 40, 11, 41], [20, 50, 21, 51]]
+    np.testing.assert_array_equal(cut.active, expected)
+    np.testing.assert_array_equal(cut.start, [[0, 30, 1, 31]])

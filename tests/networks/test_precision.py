@@ -9,22 +9,26 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from benchmarks import matrix
+from jmarl import registry
 from jmarl.algorithms.build import make_trainer
-from jmarl.config.train_config import Config, build
+from jmarl.config.algorithms import TRANSFORMERS, WITH_ATTENTION
+from jmarl.config.train_config import build
+from jmarl.kernels.matmul import NARROW
 from jmarl.networks.layers import LayerNorm, apply
-from jmarl.networks.precision import NARROW, product
 from jmarl.policies.base import one_decision
-from jmarl.types import Perception
+from jmarl.types import PolicyInput
 from tests.learning.test_learning import score, trained
 
-ALGORITHMS = Config.model_json_schema()["properties"]["algorithm"]["enum"]
+ALGORITHMS = tuple(registry.ALGORITHMS)
 ACTIONS = ("discrete", "continuous", "multidiscrete")
 ROUNDOFF = 2.0**-8  # bfloat16 has 8 significant bits: next to 1, halfway to a neighbour
 
 
 def made(algorithm, precision="bfloat16", actions="discrete", **net):
     env = "mpe/simple" if algorithm == "ppo" else "mpe/simple_reference"
-    net = {"n_embd": 16, "n_head": 2, "hidden": [16], "precision": precision, **net}
+    heads = {"n_head": 2} if algorithm in WITH_ATTENTION else {}
+    sizes = {"n_embd": 16, **heads} if algorithm in TRANSFORMERS else {"hidden": [16]}
+    net = {**sizes, "precision": precision, **net}
     return make_trainer(
         build(matrix.TINY | {"algorithm": algorithm, "env": env, "actions": actions, "net": net})
     )
@@ -60,17 +64,19 @@ def test_products_are_as_asked_and_all_else_is_float32(algorithm, precision):
     compute no products, so all are the networks'."""
     trainer, hyper = made(algorithm, precision, ACTIONS[ALGORITHMS.index(algorithm) % 3])
     before = trainer.shapes
-    program, (after, metrics) = jax.make_jaxpr(trainer.step, return_shape=True)(before, hyper)
+    program, (after, metrics) = jax.make_jaxpr(trainer.step_alike, return_shape=True)(before, hyper)
     step = list(equations(program.jaxpr))
     assert dtypes(step, "dot_general") == {precision}
     assert dtypes(step, "reduce_sum", "cumsum", "rsqrt", "log") <= {"float32", "int32"}
     assert precision == "bfloat16" or "bf16" not in str(program)
     assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, before)
-    counts = [norm.updates for norm in after.value_norm]
+    counts = [learner.value_norm.updates for learner in after.learners]
     assert {x.dtype for x in counts} == {jnp.dtype(jnp.int32)}
-    for x in jax.tree.leaves((after.params, after.value_norm, after.memory, metrics)):
+    for x in jax.tree.leaves(
+        (after.policies, [x.value_norm for x in after.learners], after.memory, metrics)
+    ):
         assert x.dtype == jnp.float32 or any(x is count for count in counts)
-    assert {str(x.dtype) for x in jax.tree.leaves(after.opt_state)} == {"float32", "int32"}
+    assert {str(x.dtype) for x in jax.tree.leaves(after.learners)} == {"float32", "int32"}
 
 
 @pytest.mark.parametrize(
@@ -84,27 +90,9 @@ def test_products_are_as_asked_and_all_else_is_float32(algorithm, precision):
 )
 def test_parameters_kept_apart_and_orders_drawn_compose(algorithm, net):
     trainer, hyper = made(algorithm, **net)
-    after, metrics = jax.eval_shape(trainer.step, trainer.shapes, hyper)
-    for x in jax.tree.leaves((after.params, after.memory, metrics)):
+    after, metrics = jax.eval_shape(trainer.step_alike, trainer.shapes, hyper)
+    for x in jax.tree.leaves((after.policies, after.memory, metrics)):
         assert x.dtype == jnp.float32
-
-
-def test_a_product_rounds_its_factors_and_nothing_else():
-    """Against the same of rounded factors in float32; the gradient of x is rounded once more. The
-    kernel's is a sum over 512 rows, whose bits are all kept."""
-    rng, sizes = np.random.default_rng(0), ((512, 16), (16, 8), (512, 8))
-    x, kernel, grad = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in sizes)
-
-    def rounded(x):
-        return x.astype(jnp.bfloat16).astype(jnp.float32)
-
-    exact, exact_back = jax.vjp(product, rounded(x), rounded(kernel))
-    given, back = jax.vjp(product, x.astype(jnp.bfloat16), kernel)
-    np.testing.assert_allclose(given, exact, rtol=1e-5, atol=1e-5)
-    (of_x, of_kernel), (exact_x, exact_kernel) = back(grad), exact_back(rounded(grad))
-    assert (of_x.dtype, of_kernel.dtype) == (jnp.bfloat16, jnp.float32)
-    np.testing.assert_allclose(of_kernel, exact_kernel, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(of_x.astype(jnp.float32), exact_x, rtol=ROUNDOFF, atol=1e-5)
 
 
 def test_layer_norm_counts_its_statistics_in_float32():
@@ -124,22 +112,22 @@ def random_parameters(policy, scale=0.5):
     return jax.tree.map(lambda x: rng.normal(0, scale, x.shape).astype(np.float32), shapes)
 
 
-def played(low, high, params, key, worlds=64):
+def played(low, high, sees, params, key, worlds=64):
     """Of one decision in bfloat16 on random views: itself, the memory after it, and the action
     evaluated in either precision."""
     obs_key, act_key = jax.random.split(key)
-    seen = Perception(
-        obs=jax.random.normal(obs_key, (worlds, low.num_agents, max(low.obs_sizes))),
-        state=jnp.zeros((worlds, max(low.obs_sizes))),
+    seen = PolicyInput(
+        obs=jax.random.normal(obs_key, (worlds, low.num_agents, sees)),
+        state=jnp.zeros((worlds, sees)),
         action_mask=jnp.ones((worlds, low.num_agents, low.space.size), bool),
-        fresh=jnp.zeros((worlds,)),
+        episode_start=jnp.zeros((worlds,)),
     )
-    memory = jax.tree.map(lambda x: x + 0.3, low.memory(worlds))
+    start = jax.tree.map(lambda x: x + 0.3, low.memory(worlds))
     noise = one_decision(low, jax.random.split(act_key, worlds))
-    memory, decision = low.act(params, noise, memory, seen)
+    memory, decision = low.act(params, noise, start, seen)
     recorded = (decision.context, seen, decision.action)
     sequence = jax.tree.map(lambda x: x[None], recorded)  # of one step
-    evaluated = [policy.evaluate(params, *sequence) for policy in (low, high)]
+    evaluated = [policy.evaluate(params, start, *sequence) for policy in (low, high)]
     return decision, memory, *jax.tree.map(lambda x: x[0], evaluated)
 
 
@@ -158,11 +146,12 @@ def test_decisions_are_nearly_those_of_float32(algorithm, actions, distribution)
     and of either sign: ten such bound every log-probability, entropy and value, two their mean. A
     Gaussian's log-probability multiplies the mean's error by |a - μ|/σ², up to 10 where σ < ½.
     What is evaluated again takes the same roundings, but for the order of sums."""
-    low, high = (
-        made(algorithm, precision, actions, distribution=distribution)[0].groups[0].policy
+    trainers = [
+        made(algorithm, precision, actions, distribution=distribution)[0]
         for precision in ("bfloat16", "float32")
-    )
-    play = jax.jit(partial(played, low, high))
+    ]
+    low, high = (trainer.players[0].policy for trainer in trainers)
+    play = jax.jit(partial(played, low, high, trainers[0].env.spec.obs_size))
     decision, memory, given, exact = play(random_parameters(low), jax.random.key(0))
     assert np.std(exact.log_prob) > 0.3
     unit = ROUNDOFF * (10 if actions == "continuous" else 1)
@@ -178,5 +167,5 @@ def test_decisions_are_nearly_those_of_float32(algorithm, actions, distribution)
 
 def test_a_context_is_learned_in_bfloat16():
     trainer, state = trained("probe/context", precision="bfloat16")
-    assert trainer.groups[0].policy.precision == "bfloat16"
+    assert trainer.players[0].policy.actor.precision == "bfloat16"
     np.testing.assert_allclose(score(trainer, state), 1.0, atol=0.01)

@@ -6,7 +6,6 @@ of the first of five steps of Adam, and the parameters after the last.
 
 import copy
 import itertools
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,27 +16,25 @@ import optax
 import pytest
 import torch
 
-from jmarl.algorithms.build import make_optimiser, make_trainer
+from jmarl.algorithms.build import make_trainer
+from jmarl.algorithms.ppo import make_optimiser
 from jmarl.config.options import PpoConfig
 from jmarl.config.train_config import build, read_preset
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
-from jmarl.evaluation.torch_import import (
-    convert_onpolicy,
-    read_onpolicy,
-    read_onpolicy_separated,
-    read_value_norm,
-)
+from jmarl.learning.collectives import Layout
 from jmarl.learning.losses import masked_mean
-from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.learning.minibatches import Batch
 from jmarl.learning.rollout import rollout
 from jmarl.learning.running_statistics import ValueNorm
-from jmarl.learning.update import Learner, gradient_step
+from jmarl.learning.update import LearnerState, gradient_step
 from jmarl.networks.torso import Shape
-from jmarl.policies.actor_critic import ActorCriticPolicy
 from jmarl.policies.base import one_decision
-from jmarl.types import Batch, Perception
+from jmarl.types import PolicyInput, PolicyState
 from tests.support import torch_actor_critic as reference
 from tests.support import torch_core
+from tests.support.parts import FORGETFUL, actor_critic, objective
+from tests.support.parts import hyper as hyper_params
+from tests.support.torch_weights import onpolicy_params
 
 N, OBS, H, T, E = 3, 5, 8, 4, 6
 STEPS, LR = 5, 7e-4  # of Adam
@@ -73,7 +70,7 @@ def rows(kind, seed=0, layers=1):
         "return": rng.normal(1, 5, (T, E, N)),  # beyond δ on both sides
         "advantage": rng.normal(size=(T, E, N)),
         "active": (rng.random((T, E, N)) < 0.8).astype(float),
-        "fresh": (rng.random((T, E)) < 0.3).astype(float),
+        "episode_start": (rng.random((T, E)) < 0.3).astype(float),
         "state": {
             "actor": rng.normal(size=(T, E, N, layers, H)),
             "critic": rng.normal(size=(T, E, N, layers, H)),
@@ -82,11 +79,13 @@ def rows(kind, seed=0, layers=1):
 
 
 def ours(data, memory):
-    """`memory`: the state before every step, or None."""
+    """`memory`: before the first step, `[1, E, …]`, or that of policies without any."""
     array = jax.tree.map(jnp.asarray, data)
-    seen = Perception(array["obs"], jnp.zeros((T, E, 1)), array["available"], array["fresh"])
+    seen = PolicyInput(
+        array["obs"], jnp.zeros((T, E, 1)), array["available"], array["episode_start"]
+    )
     names = ("action", "log_prob", "value", "advantage", "return", "active")
-    return Batch(seen, memory, *(array[name] for name in names))
+    return Batch(seen, memory, None, *(array[name] for name in names))
 
 
 def updated(policy, params, batch, objective, hyper, clip_apart=False, optimiser=None):
@@ -97,7 +96,7 @@ def updated(policy, params, batch, objective, hyper, clip_apart=False, optimiser
         partial(
             gradient_step,
             batch=jax.tree.map(lambda x: x[None], batch),  # one piece
-            facts=objective.facts(batch),
+            minibatch_stats=objective.minibatch_stats(batch),
             prepare=partial(objective.prepare, policy),
             loss_fn=partial(objective.loss, policy, hyper),
             optimiser=adam,
@@ -106,7 +105,7 @@ def updated(policy, params, batch, objective, hyper, clip_apart=False, optimiser
             clip_apart=clip_apart,
         )
     )
-    learner, metrics = step(Learner(params, adam.init(params), ValueNorm.create()))
+    learner, metrics = step(LearnerState(params, adam.init(params), ValueNorm.create()))
     gradient = None
     if optimiser is None:
         gradient = jax.tree.map(lambda m: m / 0.1, learner.opt_state.mu)  # 1 - β₁ = 0.1
@@ -129,7 +128,7 @@ def agree(ours, theirs, atol=1e-10):
 
 
 def objective_of(clip_value, huber, norm, **form):
-    return Objective(
+    return objective(
         inactive_targets=True,  # as the references
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
@@ -162,13 +161,8 @@ def onpolicy_models(kind, recurrent, central=True, layers=1):
     reference.perturb(critic, seed=2)
     shape = Shape(hidden=(H, H), activation="tanh", recurrent=recurrent, gru_layers=layers)
     critic_input = "all" if central else "own"
-    policy = ActorCriticPolicy((OBS,) * N, 1, space, shape, critic_input=critic_input)
+    policy = actor_critic((OBS,) * N, 1, space, shape, critic_input=critic_input)
     return actor, critic, policy
-
-
-def onpolicy_params(actor, critic, policy):
-    weights = [{k: v.detach().numpy() for k, v in m.state_dict().items()} for m in (actor, critic)]
-    return convert_onpolicy(*weights, policy)
 
 
 def onpolicy_batch(kind, data, recurrent, central=True):
@@ -184,7 +178,9 @@ def onpolicy_batch(kind, data, recurrent, central=True):
     joint = data["obs"].reshape(T, E, 1, -1).repeat(N, axis=2)
     batch["critic_in"] = flattened(joint) if central else batch["obs"]
     if recurrent:
-        batch["masks"] = flattened(1 - data["fresh"][..., None].repeat(N, axis=2)[..., None])
+        batch["masks"] = flattened(
+            1 - data["episode_start"][..., None].repeat(N, axis=2)[..., None]
+        )
         for part, state in data["state"].items():
             start = state[0]
             if part == "critic" and central:
@@ -196,9 +192,9 @@ def onpolicy_batch(kind, data, recurrent, central=True):
 
 def memory_of(data, recurrent, central=True):
     if not recurrent:
-        return None
-    critic = data["state"]["critic"][:, :, :1] if central else data["state"]["critic"]
-    return {"actor": jnp.asarray(data["state"]["actor"]), "critic": jnp.asarray(critic)}
+        return FORGETFUL
+    critic = data["state"]["critic"][:1, :, :1] if central else data["state"]["critic"][:1]
+    return {"actor": jnp.asarray(data["state"]["actor"][:1]), "critic": jnp.asarray(critic)}
 
 
 @pytest.mark.parametrize("recurrent", [False, True])
@@ -210,7 +206,8 @@ def test_onpolicy_networks(kind, recurrent, x64):
     batch = onpolicy_batch(kind, data, recurrent)
     params = onpolicy_params(actor, critic, policy)
     given = ours(data, memory_of(data, recurrent))
-    now = jax.jit(policy.evaluate)(params, given.context, given.perception, given.action)
+    start = jax.tree.map(lambda x: x[0], given.start)
+    now = jax.jit(policy.evaluate)(params, start, None, given.seen, given.action)
     log_prob, entropy, _ = actor.evaluate(
         batch["obs"], batch.get("actor_h"), batch["action"], batch.get("masks"),
         batch.get("available"),
@@ -237,12 +234,12 @@ def test_two_gru_layers_act_as_they_learn(x64):
     actor, critic, policy = onpolicy_models("box", True, layers=2)
     data = rows("box", layers=2)
     data["state"] = jax.tree.map(np.zeros_like, data["state"])
-    batch, given = onpolicy_batch("box", data, True), ours(data, None)
+    batch, given = onpolicy_batch("box", data, True), ours(data, FORGETFUL)
     params = onpolicy_params(actor, critic, policy)
     act = jax.jit(partial(policy.act, deterministic=True))
     memory, means, values = policy.memory(E), [], []
     for t in range(T):
-        seen = jax.tree.map(lambda x, t=t: x[t], given.perception)
+        seen = jax.tree.map(lambda x, t=t: x[t], given.seen)
         noise = one_decision(policy, jax.random.split(jax.random.key(t), E))
         memory, decision = act(params, noise, memory, seen)
         means.append(decision.action)
@@ -253,13 +250,6 @@ def test_two_gru_layers_act_as_they_learn(x64):
     agree(jnp.stack(means).reshape(mean.shape), mean.detach().numpy())
     agree(jnp.stack(values).reshape(value.shape), value.detach().numpy())
     agree(memory["actor"].reshape(last.shape), last.detach().numpy())
-
-
-def test_a_refusal_names_the_number_of_gru_layers():
-    actor, critic, _ = onpolicy_models("discrete", True, layers=2)
-    _, _, policy = onpolicy_models("discrete", True)
-    with pytest.raises(ValueError, match=r"choose net.gru_layers=2\.$"):
-        onpolicy_params(actor, critic, policy)
 
 
 CASES = [(kind, False, True) for kind in ACTIONS] + [("discrete", True, True), ("box", True, False)]
@@ -278,7 +268,7 @@ def compare_onpolicy_updates(actor, critic, policy, data, kind, recurrent, centr
     batch = onpolicy_batch(kind, data, recurrent, central)
     objective = objective_of(*form, ratio="joint" if kind == "box" else "component",
                              entropy="mean" if kind == "multi" else "sum")  # fmt: skip
-    hyper = Hyper(
+    hyper = hyper_params(
         clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
         max_grad_norm=0.05, huber_delta=DELTA,
     )  # fmt: skip
@@ -313,12 +303,12 @@ def test_onpolicy_update_with_weight_decay(name, x64):
     """torch's L2 penalty, added to gradients that are clipped already."""
     actor, critic, policy = onpolicy_models("discrete", recurrent=False)
     data = rows("discrete")
-    hyper = Hyper(
+    hyper = hyper_params(
         clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
         max_grad_norm=0.05, huber_delta=DELTA,
     )  # fmt: skip
     _, _, after = updated(
-        policy, onpolicy_params(actor, critic, policy), ours(data, None),
+        policy, onpolicy_params(actor, critic, policy), ours(data, FORGETFUL),
         objective_of(True, True, True), hyper, clip_apart=True,
         optimiser=make_optimiser(PpoConfig(optimiser=name, weight_decay=0.1)),
     )  # fmt: skip
@@ -342,7 +332,7 @@ def test_onpolicy_update_in_single_precision(recurrent):
     actor, critic, policy = onpolicy_models("discrete", recurrent)
     data = rows("discrete")
     params = jax.tree.map(jnp.float32, onpolicy_params(actor, critic, policy))
-    hyper = Hyper(
+    hyper = hyper_params(
         clip_eps=CLIP, value_clip_eps=CLIP, value_coef=VALUE_COEF, entropy_coef=ENTROPY_COEF,
         max_grad_norm=0.05, huber_delta=DELTA,
     )  # fmt: skip
@@ -358,112 +348,6 @@ def test_onpolicy_update_in_single_precision(recurrent):
             statistics,
         )  # fmt: skip
     agree(after, onpolicy_params(actor, critic, policy), atol=1e-4)
-
-
-def test_onpolicy_checkpoints_are_read_from_disk(tmp_path):
-    actor, critic, policy = onpolicy_models("box", recurrent=True)
-    dead = {"base.mlp.fc_h.0.weight": torch.zeros(H, H)}
-    torch.save(actor.float().state_dict() | dead, tmp_path / "actor.pt")
-    torch.save(critic.float().state_dict(), tmp_path / "critic.pt")
-    params = read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
-    agree(params, onpolicy_params(actor, critic, policy), atol=0)
-    weights = {k: v for k, v in actor.state_dict().items() if "logstd" not in k}
-    torch.save(weights, tmp_path / "less.pt")
-    with pytest.raises(ValueError, match=r"lacks act.log_std"):
-        read_onpolicy(tmp_path / "less.pt", tmp_path / "critic.pt", policy)
-    squashed = replace(policy, distribution="tanh")
-    with pytest.raises(ValueError, match=r"net.distribution='tanh'.*'gaussian'"):
-        read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", squashed)
-
-
-def statistics_after_some_returns(kind, **given):
-    """torch's running statistics, and returns in their units."""
-    statistics = kind(**given)
-    rng = np.random.default_rng(4)
-    for _ in range(3):
-        statistics.update(torch.tensor(rng.normal(-40, 25, (64, 1))))
-    returns = rng.normal(-40, 25, 8)
-    mean, std = (x.numpy() for x in statistics.moments())
-    return statistics, returns, (returns - mean) / std
-
-
-def test_popart_critics_are_read_with_their_statistics(tmp_path, x64):
-    """on-policy's PopArt layer keeps four numbers beside its weight and bias."""
-    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
-    head = {"weight": critic.v_out.weight.data, "bias": critic.v_out.bias.data}
-    popart, returns, normalised = statistics_after_some_returns(torch_core.PopArt, **head)
-    saved = critic.state_dict() | {
-        "v_out.stddev": torch.ones(1),
-        "v_out.mean": popart.running_mean,
-        "v_out.mean_sq": popart.running_mean_sq,
-        "v_out.debiasing_term": popart.debiasing_term,
-    }
-    torch.save(actor.state_dict(), tmp_path / "actor.pt")
-    torch.save(saved, tmp_path / "critic.pt")
-    params = read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
-    agree(params["critic"]["out"]["kernel"], popart.weight.numpy().T)
-    agree(params["critic"]["out"]["bias"], popart.bias.numpy())
-    agree(read_value_norm(tmp_path / "critic.pt").normalise(jnp.asarray(returns)), normalised)
-    with pytest.raises(ValueError, match="no statistics of returns"):
-        read_value_norm(tmp_path / "actor.pt")
-    headless = {name: x for name, x in saved.items() if not name.startswith("v_out.")}
-    torch.save(headless, tmp_path / "critic.pt")  # `.to("cuda")` makes its parameters plain tensors
-    with pytest.raises(ValueError, match="no output layer v_out"):
-        read_onpolicy(tmp_path / "actor.pt", tmp_path / "critic.pt", policy)
-
-
-def test_checkpoints_of_the_separated_runner(tmp_path, x64):
-    """A pair of networks and of statistics for each agent: torch's, agent by agent."""
-    policy = ActorCriticPolicy(
-        (OBS,), 1, ACTIONS["discrete"][1], Shape(hidden=(H, H)), team_obs_sizes=(OBS,) * N
-    )
-    nets = []
-    for i in range(N):
-        actor = reference.Actor(OBS, ("discrete", 4), hidden=H).double()
-        critic = reference.Critic(OBS * N, hidden=H).double()
-        nets.append([reference.perturb(net, seed=2 * i + j) for j, net in
-                     enumerate((actor, critic))])  # fmt: skip
-        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
-        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
-    data = rows("discrete")
-    batch = onpolicy_batch("discrete", data, recurrent=False)
-    given = ours(data, None)
-    every = read_onpolicy_separated(tmp_path, [policy] * N)
-    evaluate = jax.jit(policy.evaluate)
-    for i, ((actor, critic), params) in enumerate(zip(nets, every, strict=True)):
-        seen, mine = given.perception, slice(i, i + 1)
-        seen = seen._replace(
-            obs=seen.obs[:, :, mine], action_mask=seen.action_mask[:, :, mine], team_obs=seen.obs
-        )
-        now = evaluate(params, None, seen, given.action[:, :, mine])
-        own = {name: x.unflatten(1, (E, N))[:, :, i] for name, x in batch.items()}
-        log_prob, _, _ = actor.evaluate(own["obs"], None, own["action"], None, own["available"])
-        agree(now.log_prob[:, :, 0], log_prob.detach().numpy())
-        agree(now.value, critic(own["critic_in"])[0].detach().numpy())
-
-    kept, returns, normalised = statistics_after_some_returns(
-        torch_core.ValueNorm, dtype=torch.float64
-    )
-    names = ("running_mean", "running_mean_sq", "debiasing_term")
-    torch.save({name: getattr(kept, name) for name in names}, tmp_path / "vnrom_agent1.pt")
-    statistics = read_value_norm(tmp_path / "vnrom_agent1.pt")
-    agree(statistics.normalise(jnp.asarray(returns)), normalised)
-
-
-def test_checkpoints_for_another_number_of_networks_are_refused(tmp_path):
-    actor, critic, policy = onpolicy_models("discrete", recurrent=False)
-    for i in range(N + 1):
-        torch.save(actor.state_dict(), tmp_path / f"actor_agent{i}.pt")
-        torch.save(critic.state_dict(), tmp_path / f"critic_agent{i}.pt")
-    with pytest.raises(ValueError, match=r"choose net.share='none'"):
-        read_onpolicy_separated(tmp_path, [policy])
-    apart = replace(policy, obs_sizes=(OBS,), team_obs_sizes=(OBS,) * N)
-    with pytest.raises(ValueError, match=rf"actor_agent{N}.pt.*policies of {N} agents"):
-        read_onpolicy_separated(tmp_path, [apart] * N)
-    (tmp_path / f"actor_agent{N}.pt").unlink()
-    (tmp_path / "critic_agent1.pt").unlink()
-    with pytest.raises(ValueError, match=r"critic_agent1.pt.*does not exist"):
-        read_onpolicy_separated(tmp_path, [apart] * N)
 
 
 def test_agents_apart_learn_as_in_the_separated_runner(x64):
@@ -483,33 +367,35 @@ def test_agents_apart_learn_as_in_the_separated_runner(x64):
             reference.Critic(3 + 11, **options).double(),
         )
         nets.append([reference.perturb(net, seed=2 * i + j) for j, net in enumerate(pair)])
-    policies = [group.policy for group in trainer.groups]
+    policies = [group.policy for group in trainer.players]
     pairs = list(zip(nets, policies, strict=True))
-    state = state.replace(params=tuple(onpolicy_params(*pair, policy) for pair, policy in pairs))
+    known = (PolicyState(onpolicy_params(*pair, policy)) for pair, policy in pairs)
+    state = state.replace(policies=tuple(known))
 
     @jax.jit
     def play(state, key):
-        worlds, share, end = jnp.arange(E), trainer.share, trainer.agent_end
-        given = (worlds, T, share, hyper.gamma)
-        return rollout(trainer.env, trainer.groups, state, key, *given, agent_end=end)
+        keys = tuple(jax.random.split(key))
+        return rollout(trainer.env, trainer.players, state, keys, T, (None, None), Layout())[:2]
 
     state, _ = play(state, jax.random.key(1))  # memories are not empty any more
     _, played = play(state, jax.random.key(2))
     for i, (pair, policy) in enumerate(pairs):
-        last = jnp.zeros((E, 1))
-        norm = ValueNorm.create()
-        batch, _ = jax.jit(trainer._batch)(played[i], last, norm, hyper)
-        learner = Learner(state.params[i], state.opt_state[i], norm)
-        learn = partial(trainer._learn, policy, hyper=hyper, lr=hyper.lr)
-        learner, metrics = jax.jit(learn)(learner, batch, jax.random.key(0))
-        seen = batch.perception
-        joint = jnp.concatenate([p.perception.obs[:, :, 0] for p in played], axis=-1)
+        learner, known = trainer.learners[i], state.learners[i]
+        batch, _ = jax.jit(partial(learner.batch, hyper=hyper, layout=Layout()))(
+            known.value_norm, played[i]
+        )
+        learn = partial(learner.learn, hyper=hyper, progress=jnp.zeros(()), layout=Layout())
+        params, _, metrics = jax.jit(learn)(
+            state.policies[i].params, known, played[i], jax.random.key(0)
+        )
+        seen = batch.seen
+        joint = jnp.concatenate([p.seen.obs[:, :, 0] for p in played], axis=-1)
         given = {
             "obs": seen.obs[:, :, 0], "action": batch.action, "log_prob": batch.log_prob[:, :, 0],
             "value": batch.value, "return": batch.target, "advantage": batch.advantage,
-            "active": batch.active, "critic_in": joint, "masks": 1 - seen.fresh[..., None],
-            "actor_h": batch.context["actor"][0, :, 0, 0],
-            "critic_h": batch.context["critic"][0, :, 0, 0],
+            "active": batch.active, "critic_in": joint, "masks": 1 - seen.episode_start[..., None],
+            "actor_h": batch.start["actor"][0, :, 0, 0],
+            "critic_h": batch.start["critic"][0, :, 0, 0],
         }  # fmt: skip
         given = {name: torch.tensor(np.asarray(x)) for name, x in given.items()}
         optimisers = [torch.optim.Adam(net.parameters(), lr=7e-4, eps=1e-5) for net in pair]
@@ -519,16 +405,8 @@ def test_agents_apart_learn_as_in_the_separated_runner(x64):
                 *pair, *optimisers, given, 0.2, 1.0, 0.01, 0.05, 10.0, True, statistics
             )
         assert min(losses["actor_grad_norm"], losses["critic_grad_norm"]) > 0.05
-        agree(learner.params, onpolicy_params(*pair, policy))
+        agree(params, onpolicy_params(*pair, policy))
         assert metrics["losses/epochs"] == STEPS
-
-
-@pytest.mark.parametrize(("recurrent", "words"), [(True, "rmappo or rippo"), (False, "mappo or")])
-def test_a_refusal_names_the_algorithms_with_or_without_gru(recurrent, words):
-    actor, critic, _ = onpolicy_models("discrete", recurrent)
-    _, _, policy = onpolicy_models("discrete", not recurrent)
-    with pytest.raises(ValueError, match=f"GRU: choose algorithm {words}"):
-        onpolicy_params(actor, critic, policy)
 
 
 # -- XuanCe ----------------------------------------------------------------------------------------
@@ -548,7 +426,7 @@ def xuance_models(kind, recurrent, central, normalize=True, critic_head=(H,)):
         (H,), (H,), input_norm=recurrent and normalize, layer_norm=normalize, gain=1.0,
         recurrent=recurrent, gru_norm=normalize,
     )  # fmt: skip
-    policy = ActorCriticPolicy(
+    policy = actor_critic(
         (OBS,) * N, 1, space, shape, critic_head_hidden=critic_head, agent_id="features",
         critic_input="all" if central else "own", log_std=-1.0, start_state="zero",
     )  # fmt: skip
@@ -658,7 +536,7 @@ def test_xuance_heads_start_as_torch_starts_them():
     representation itself is orthogonal of gain 1."""
     shape = Shape((128,), (128,), layer_norm=False, input_norm=False, gain=1.0,
                   head_init="torch_default")  # fmt: skip
-    policy = ActorCriticPolicy((OBS,) * N, 1, Discrete(4), shape, agent_id="features")
+    policy = actor_critic((OBS,) * N, 1, Discrete(4), shape, agent_id="features")
     params = jax.vmap(policy.init)(jax.random.split(jax.random.key(0), 40))
     torch.manual_seed(0)
     parts = np.linspace(0, 1, 11)
@@ -686,8 +564,8 @@ def test_xuance_heads_start_as_torch_starts_them():
 def test_xuance_presets_have_the_references_layers(name, actor, critic):
     path = Path(__file__).parents[2] / "configs" / f"{name}_xuance_simple_spread.yaml"
     trainer, _ = make_trainer(build(read_preset(path)))
-    (policy,) = (group.policy for group in trainer.groups)
-    assert policy.shape.head_init == "torch_default"
+    (policy,) = (group.policy for group in trainer.players)
+    assert policy.actor.shape.head_init == "torch_default"
     shapes = jax.eval_shape(policy.init, jax.random.key(0))
     log_std = -1.0 if name == "mappo" else None
     for part, sizes in (("actor", actor), ("critic", critic)):
@@ -702,7 +580,7 @@ def compare_xuance_updates(
     """`batch`: the rows for torch, if others than `data`; `other`: of the objective."""
     clip_value, huber, norm = form
     if recurrent:  # whole episodes from their start, filled up to some step alike for all agents
-        data["fresh"] = np.zeros((T, E))
+        data["episode_start"] = np.zeros((T, E))
         data["active"] = data["active"][:, :, :1].repeat(N, axis=2)
     if batch is None:
         batch = xuance_batch(kind, data, recurrent, central)
@@ -710,7 +588,7 @@ def compare_xuance_updates(
     objective = objective_of(
         *form, ratio="joint", squared_factor=1.0, agent_reduction=reduction, **other
     )
-    hyper = Hyper(
+    hyper = hyper_params(
         clip_eps=CLIP, value_clip_eps=VALUE_CLIP, value_coef=VALUE_COEF, max_grad_norm=0.2,
         entropy_coef=ENTROPY_COEF, huber_delta=DELTA,
     )  # fmt: skip
@@ -745,11 +623,13 @@ def test_the_seeds_own_mistakes_are_not_ours(x64):
     data = rows("discrete")
     target, value, active = (jnp.asarray(data[name]) for name in ("return", "value", "active"))
     right = objective_of(clip_value=False, huber=False, norm=True, squared_factor=1.0)
-    batch = ours(data, None)
-    facts = right.facts(batch)
-    _, statistics = right.prepare(None, {}, ValueNorm.create(), facts)
-    entries = right._value_loss(value, batch.value, target, statistics, Hyper())
-    loss = float(masked_mean(entries, active, facts.counts))
+    batch = ours(data, FORGETFUL)
+    minibatch_stats = right.minibatch_stats(batch)
+    _, statistics = right.prepare(None, {}, ValueNorm.create(), minibatch_stats)
+    entries = right._value_loss(
+        value, batch.value, target, statistics, hyper_params(huber_delta=DELTA)
+    )
+    loss = float(masked_mean(entries, active, minibatch_stats.counts))
 
     torch_value, torch_target, mask = (torch.tensor(data[n])[..., None] for n in
                                        ("value", "return", "active"))  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.torch_baseline.mat_networks import SelfAttention
-from jmarl.replays.attention import PARTS, Watched, attention_of
+from jmarl.replays.attention import PARTS, RecordedDecision, attention_of
 from tests.parity.test_mat_parity import B, N, data, models, seen, to_torch
 
 BLOCKS, HEADS = 2, 2
@@ -88,7 +88,7 @@ def test_maps_are_softmax_of_torchs_queries_and_keys(kind, variant, turns, parts
     assert set(theirs) == {(part, block) for part in parts for block in range(BLOCKS)}
 
     context = jnp.asarray(order) if turns == "random" else None
-    watched = Watched(seen(obs, available), jnp.asarray(action), context)
+    watched = RecordedDecision(seen(obs, available), jnp.asarray(action), context)
     ours = jax.jit(lambda params: attention_of(policy, params, watched))(params)
     assert set(ours) == set(theirs)
     for (part, block), weights in ours.items():

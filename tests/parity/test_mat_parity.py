@@ -11,16 +11,19 @@ import pytest
 import torch
 
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
-from jmarl.evaluation.torch_import import convert_mat, read_mat
 from jmarl.learning.losses import moments
-from jmarl.learning.ppo_loss import Hyper, Objective
+from jmarl.learning.minibatches import Batch
 from jmarl.learning.running_statistics import ValueNorm
-from jmarl.learning.update import Learner, gradient_step
+from jmarl.learning.update import LearnerState, gradient_step
 from jmarl.networks.layers import LayerNorm
 from jmarl.policies.base import one_decision, real_features
 from jmarl.policies.mat import MatPolicy
-from jmarl.types import Batch, Evaluation, Perception
+from jmarl.references.mat import MAT
+from jmarl.types import Evaluation, PolicyInput
 from tests.support import torch_core, torch_mat
+from tests.support.parts import hyper as hyper_params
+from tests.support.parts import objective as make_objective
+from tests.support.torch_weights import mat_params, params_of
 
 N, OBS, A, D, B = 3, 7, 5, 16, 12
 KINDS = ["Discrete", "Continuous", "masked"]
@@ -46,7 +49,7 @@ def models(kind, blocks=1, heads=1, variant="mat", agent_order="fixed"):
     space = Box.uniform(-1, 1, A) if kind == "Continuous" else Discrete(A)
     name, _, unshared = variant.partition(", ")
     policy = MatPolicy((OBS,) * N, space, D, heads, blocks, name, not unshared, agent_order)
-    return model, policy, convert(model, policy)
+    return model, policy, mat_params(model, policy)
 
 
 def test_layer_norm_of_padded_inputs(x64):
@@ -60,9 +63,9 @@ def test_layer_norm_of_padded_inputs(x64):
     real = real_features(sizes)
 
     def ours(params, x):
-        return (norm.apply({"params": params}, x, real, method="of_inputs") * out).sum()
+        return (norm.apply({"params": params}, x, real, method="of_real") * out).sum()
 
-    y = norm.apply({"params": params}, jnp.asarray(x), real, method="of_inputs")
+    y = norm.apply({"params": params}, jnp.asarray(x), real, method="of_real")
     of_params, of_x = jax.grad(ours, (0, 1))(params, jnp.asarray(x))
     total = 0.0
     scale, bias = (
@@ -97,17 +100,13 @@ def test_padding_is_inert(variant, order, x64):
             jax.random.split(jax.random.key(0), B)
         )
     evaluate = jax.jit(
-        lambda obs: policy.evaluate(params, context, Perception(obs, None, None), action)
+        lambda obs: policy.evaluate(params, (), context, PolicyInput(obs, None, None), action)
     )
     padding = np.arange(OBS) >= np.array(policy.obs_sizes)[:, None]
     now, junk = evaluate(jnp.asarray(obs)), evaluate(jnp.asarray(np.where(padding, 7.0, obs)))
     jax.tree.map(np.testing.assert_array_equal, now, junk)
     moved = evaluate(jnp.asarray(obs).at[:, :, 1].add(1.0))
     assert (np.asarray(now.value) != np.asarray(moved.value)).all()
-
-
-def convert(model, policy):
-    return convert_mat({k: v.detach().numpy() for k, v in model.state_dict().items()}, policy)
 
 
 def data(kind, seed=0):
@@ -135,7 +134,7 @@ def to_torch(kind, obs, available, action):
 
 
 def seen(obs, available):
-    return Perception(jnp.asarray(obs), jnp.zeros((B, 1)), jnp.asarray(available))
+    return PolicyInput(jnp.asarray(obs), jnp.zeros((B, 1)), jnp.asarray(available))
 
 
 def close(ours, theirs, atol=1e-10):
@@ -160,7 +159,7 @@ def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, hea
     obs, available, action = data(kind)
     view, evaluate = seen(obs, available), jax.jit(policy.evaluate)
 
-    now = evaluate(params, None, view, jnp.asarray(action))
+    now = evaluate(params, (), None, view, jnp.asarray(action))
     log_prob, value, entropy = model.evaluate(*to_torch(kind, obs, available, action))
     close(now.log_prob, log_prob)
     close(now.value[..., None], value)
@@ -168,7 +167,7 @@ def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, hea
 
     _, decision = acted(policy, params, jax.random.key(0), view)
     assert len(np.unique(np.asarray(decision.action))) > 1
-    again = evaluate(params, None, view, decision.action)
+    again = evaluate(params, (), None, view, decision.action)
     np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
     action = np.asarray(decision.action)
     log_prob, value, _ = model.act_with(*to_torch(kind, obs, available, action))
@@ -198,7 +197,7 @@ def test_a_random_order_of_agents_is_recorded_and_gives_ratio_one(kind, x64):
     order = np.asarray(decision.context)
     assert len(np.unique(order, axis=0)) > 1
     assert (np.sort(order, axis=-1) == np.arange(N)).all()
-    now = jax.jit(policy.evaluate)(params, decision.context, view, decision.action)
+    now = jax.jit(policy.evaluate)(params, (), decision.context, view, decision.action)
     np.testing.assert_allclose(decision.log_prob, now.log_prob, atol=1e-12)
 
     row = np.arange(B)[:, None]
@@ -232,7 +231,7 @@ def test_acting_in_single_precision_gives_ratio_one():
     obs, available, _ = data("Discrete")
     view = seen(obs.astype(np.float32), available)
     _, decision = acted(policy, params, jax.random.key(0), view)
-    again = jax.jit(policy.evaluate)(params, None, view, decision.action)
+    again = jax.jit(policy.evaluate)(params, (), None, view, decision.action)
     np.testing.assert_allclose(jnp.exp(again.log_prob - decision.log_prob), 1.0, atol=1e-5)
 
 
@@ -273,7 +272,8 @@ def learning_batch(kind, seed=5):
 
 def ours_of(obs, available, action, rest):
     return Batch(
-        perception=seen(obs, available),
+        seen=seen(obs, available),
+        start=(),
         context=None,
         action=jnp.asarray(action),
         log_prob=jnp.asarray(rest["log_prob"]),
@@ -293,7 +293,7 @@ def theirs_of(kind, obs, available, action, rest):
 class Given:
     """A policy whose parameters are the evaluation itself: the objective alone, no network."""
 
-    def evaluate(self, params, context, seen, action):
+    def evaluate(self, params, start, context, seen, action):
         return params
 
 
@@ -308,21 +308,21 @@ def test_every_form_of_the_objective(kind, huber, clip_value, norm, x64):
     shape = rows[3]["log_prob"].shape
     log_prob, entropy = rows[3]["log_prob"] + rng.normal(0, 0.2, shape), rng.random(shape)
     value = rows[3]["value"] + rng.normal(0, 0.3, (B, N))
-    objective = Objective(
+    objective = make_objective(
         inactive_targets=True,  # as the reference
         value_loss="huber" if huber else "squared",
         clip_value=clip_value,
         value_norm="valuenorm" if norm else "none",
         advantage_norm="none",
     )
-    hyper = Hyper(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
+    hyper = hyper_params(clip_eps=0.1, value_clip_eps=0.1, huber_delta=10.0 if norm else 20.0)
     given = Evaluation(*(jnp.asarray(x) for x in (log_prob, entropy, value)))
     batch = ours_of(*rows)
-    facts = objective.facts(batch)
-    _, statistics = objective.prepare(Given(), given, ValueNorm.create(), facts)
+    minibatch_stats = objective.minibatch_stats(batch)
+    _, statistics = objective.prepare(Given(), given, ValueNorm.create(), minibatch_stats)
 
     def loss(now):
-        return objective.loss(Given(), hyper, now, statistics, batch, facts)
+        return objective.loss(Given(), hyper, now, statistics, batch, minibatch_stats)
 
     (_, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(given)
 
@@ -349,7 +349,7 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     torch.manual_seed(0)
     model = torch_mat.perturb(torch_mat.MultiAgentTransformer(OBS, A, N, 1, D, 1).double(), seed=1)
     policy = MatPolicy((OBS,) * N, MultiDiscrete(heads), D)
-    params = convert(model, policy)
+    params = mat_params(model, policy)
     rng = np.random.default_rng(2)
     obs, _, _ = data("Discrete")
     available = np.ones((B, N, A), bool)
@@ -373,7 +373,8 @@ def test_factored_actions_have_one_ratio_a_head(x64):
     surrogate = -torch.minimum(ratio * paid, ratio.clamp(0.9, 1.1) * paid).sum(-1).mean()
 
     batch = Batch(
-        perception=seen(obs, available),
+        seen=seen(obs, available),
+        start=(),
         context=None,
         action=jnp.asarray(action),
         log_prob=jnp.asarray(old),
@@ -382,17 +383,17 @@ def test_factored_actions_have_one_ratio_a_head(x64):
         target=jnp.zeros((B, N)),
         active=jnp.ones((B, N)),
     )
-    objective = Objective(advantage_norm="none", value_norm="none")
-    _, metrics = jax.jit(partial(objective.loss, policy, Hyper(clip_eps=0.1)))(
-        params, ValueNorm.create(), batch, objective.facts(batch)
+    objective = make_objective(advantage_norm="none", value_norm="none")
+    _, metrics = jax.jit(partial(objective.loss, policy, hyper_params(clip_eps=0.1)))(
+        params, ValueNorm.create(), batch, objective.minibatch_stats(batch)
     )
     close(metrics["losses/policy_loss"], surrogate)
     close(metrics["losses/entropy"], sum(c.entropy() for c in choices).mean())
     close(metrics["losses/clipfrac"], ((ratio - 1).abs() > 0.1).double().mean())
-    _, decision = acted(policy, params, jax.random.key(0), batch.perception)
+    _, decision = acted(policy, params, jax.random.key(0), batch.seen)
     assert decision.action.shape == (B, N, 2)
     assert (decision.action[::2, :, 0] == 0).all()
-    again = jax.jit(policy.evaluate)(params, None, batch.perception, decision.action)
+    again = jax.jit(policy.evaluate)(params, (), None, batch.seen, decision.action)
     np.testing.assert_allclose(decision.log_prob, again.log_prob, atol=1e-12)
 
 
@@ -404,16 +405,16 @@ def test_gradients_through_the_network(kind, variant, x64):
     model, policy, params = models(kind, variant=variant)
     rows = learning_batch(kind)
     hyper, objective = (
-        Hyper(clip_eps=0.1, value_clip_eps=0.1),
-        Objective(advantage_norm="none", inactive_targets=True),
+        hyper_params(clip_eps=0.1, value_clip_eps=0.1),
+        make_objective(advantage_norm="none", inactive_targets=True),
     )
 
     ours = ours_of(*rows)
-    facts = objective.facts(ours)
-    _, statistics = objective.prepare(policy, params, ValueNorm.create(), facts)
+    minibatch_stats = objective.minibatch_stats(ours)
+    _, statistics = objective.prepare(policy, params, ValueNorm.create(), minibatch_stats)
 
     def loss(params):
-        return objective.loss(policy, hyper, params, statistics, ours, facts)[0]
+        return objective.loss(policy, hyper, params, statistics, ours, minibatch_stats)[0]
 
     gradient = jax.jit(jax.grad(loss))(params)
     batch = theirs_of(kind, *rows)
@@ -427,7 +428,7 @@ def test_gradients_through_the_network(kind, variant, x64):
         name: np.zeros(tuple(p.shape)) if p.grad is None else p.grad.numpy()
         for name, p in model.named_parameters()
     }
-    expected = convert_mat(grads, policy)
+    expected = params_of(MAT, grads, policy)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-10), gradient, expected)
 
 
@@ -436,8 +437,8 @@ def test_one_full_update_of_ten_epochs(kind, x64):
     """With the gradient clip always active, and never."""
     _, policy, params = models(kind)
     rows = learning_batch(kind)
-    hyper = Hyper(lr=7e-4, clip_eps=0.05, value_clip_eps=0.05)
-    objective = Objective(advantage_norm="batch", inactive_targets=True)
+    hyper = hyper_params(lr=7e-4, clip_eps=0.05, value_clip_eps=0.05)
+    objective = make_objective(advantage_norm="batch", inactive_targets=True)
     optimiser = optax.scale_by_adam(eps=1e-5)
     batch = ours_of(*rows)
     (known,) = moments([(batch.advantage, batch.active)])
@@ -448,14 +449,14 @@ def test_one_full_update_of_ten_epochs(kind, x64):
         step = partial(
             gradient_step,
             batch=jax.tree.map(lambda x: x[None], batch),  # one piece
-            facts=objective.facts(batch),
+            minibatch_stats=objective.minibatch_stats(batch),
             prepare=partial(objective.prepare, policy),
             loss_fn=partial(objective.loss, policy, hyper),
             optimiser=optimiser,
             lr=hyper.lr,
             max_grad_norm=max_grad_norm,
         )
-        learner = Learner(params, optimiser.init(params), ValueNorm.create())
+        learner = LearnerState(params, optimiser.init(params), ValueNorm.create())
         return jax.lax.scan(lambda learner, _: step(learner), learner, length=10)
 
     for max_grad_norm in (0.05, 1e6):
@@ -469,7 +470,7 @@ def test_one_full_update_of_ten_epochs(kind, x64):
         norms = np.array([entry["grad_norm"] for entry in logged])
         np.testing.assert_allclose(metrics["losses/grad_norm"], norms, rtol=1e-9)
         assert (norms > max_grad_norm).all() == (max_grad_norm < 1)
-        expected = convert(model, policy)
+        expected = mat_params(model, policy)
         moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), params, expected)
         assert max(jax.tree.leaves(moved)) > 1e-3
         jax.tree.map(
@@ -477,64 +478,10 @@ def test_one_full_update_of_ten_epochs(kind, x64):
         )
 
 
-def test_checkpoints_are_read_from_disk(tmp_path):
-    model, policy, _ = models("Continuous")
-    path = tmp_path / "transformer.pt"
-    torch.save(model.float().state_dict(), path)
-    params = read_mat(path, policy)
-    obs, available, action = data("Continuous")
-    now = policy.evaluate(params, None, seen(obs, available), jnp.asarray(action))
-    log_prob, _, _ = model.evaluate(
-        *(x.float() for x in to_torch("Continuous", obs, available, action))
-    )
-    close(now.log_prob, log_prob, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda d: d.pop("encoder.ln.weight"), "lacks encoder.ln.weight"),
-        (lambda d: d.update({"encoder.extra": torch.zeros(2)}), "unknown weights encoder.extra"),
-        (lambda d: d.update({"encoder.ln.weight": torch.zeros(3)}), r"shape \(3,\).*needs \(16,\)"),
-    ],
-)
-def test_checkpoints_that_do_not_fit_are_refused(change, words, tmp_path):
-    model, policy, _ = models("Discrete")
-    state_dict = dict(model.state_dict())
-    change(state_dict)
-    torch.save(state_dict, tmp_path / "x.pt")
-    with pytest.raises(ValueError, match=words):
-        read_mat(tmp_path / "x.pt", policy)
-
-
-@pytest.mark.parametrize(
-    ("saved", "policy_of", "words"),
-    [
-        ("mat_dec", "mat", "algorithm='mat_dec'"),
-        ("mat", "mat_dec", "algorithm='mat'"),
-        ("mat_dec, unshared", "mat", "algorithm='mat_dec', net.share_actor=False"),
-        ("mat_dec, unshared", "mat_dec", "net.share_actor=False"),
-        ("mat_gru", "mat_decoder", "algorithm='mat_gru'"),
-    ],
-)
-def test_a_refusal_names_the_algorithm_that_fits(saved, policy_of, words):
-    model, _, _ = models("Continuous", variant=saved)
-    _, policy, _ = models("Continuous", variant=policy_of)
-    with pytest.raises(ValueError, match=rf"but one with {words}\.$"):
-        convert(model, policy)
-
-
-def test_a_refusal_names_the_number_of_blocks_that_fits():
-    model, _, _ = models("Discrete", blocks=3)
-    _, policy, _ = models("Discrete", blocks=1)
-    with pytest.raises(ValueError, match=r"but one with net.n_block=3\.$"):
-        convert(model, policy)
-
-
 def test_checkpoints_of_gaussians_are_no_other_distributions():
     model, policy, _ = models("Continuous")
     with pytest.raises(ValueError, match=r"net.distribution='beta'.*'gaussian'"):
-        convert(model, replace(policy, distribution="beta"))
+        mat_params(model, replace(policy, distribution="beta"))
 
 
 @pytest.mark.parametrize("encode_state", [False, True])
@@ -555,16 +502,7 @@ def test_checkpoints_that_encode_the_state_are_refused(encode_state):
     adam.step()
     policy = MatPolicy((OBS,) * N, Discrete(A), D)
     if not encode_state:
-        convert(model, policy)
+        mat_params(model, policy)
         return
     with pytest.raises(ValueError, match=r"state_encoder.*--encode_state"):
-        convert(model, policy)
-
-
-def test_files_that_are_no_checkpoints_are_refused(tmp_path):
-    _, policy, _ = models("Discrete")
-    with pytest.raises(ValueError, match="does not exist"):
-        read_mat(tmp_path / "none.pt", policy)
-    (tmp_path / "bad.pt").write_bytes(b"not torch")
-    with pytest.raises(ValueError, match="not a state_dict"):
-        read_mat(tmp_path / "bad.pt", policy)
+        mat_params(model, policy)

@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from benchmarks.torch_baseline import ppo as reference
-from jmarl.algorithms.build import make_actor_critic, make_trainer
+from jmarl.algorithms.actor_critic import make_actor_critic
+from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
-from jmarl.learning.update import Learner
-from jmarl.types import Batch, Perception
+from jmarl.learning.collectives import Layout
+from jmarl.learning.minibatches import Batch
+from jmarl.learning.update import LearnerState
+from jmarl.types import PolicyInput
 
 T, E, OBS = 6, 4, 3  # of gymnax's Pendulum
 EPOCHS, MINIBATCHES = 5, 3
@@ -70,12 +73,13 @@ def batches(agent, apart=0.3):
     value += apart * rng.normal(size=value.shape)
     advantage, target = rng.normal(size=(2, T, E, 1))
     ours = Batch(
-        perception=Perception(
+        seen=PolicyInput(
             obs=jnp.asarray(obs),
             state=jnp.asarray(obs[:, :, 0]),
             action_mask=jnp.ones((T, E, 1, 1), bool),
-            fresh=jnp.zeros((T, E)),
+            episode_start=jnp.zeros((T, E)),
         ),
+        start={"actor": (), "critic": ()},
         context=None,
         action=jnp.asarray(action),
         log_prob=jnp.asarray(log_prob),
@@ -109,11 +113,11 @@ def test_initial_gains():
 @pytest.mark.parametrize("clip_value", [True, False])
 def test_losses_and_gradients(clip_value, x64):
     trainer, hyper, agent, options = models(clip_value=clip_value)
-    policy, (ours, theirs) = trainer.groups[0].policy, batches(agent)
+    learner, (ours, theirs) = trainer.learners[0], batches(agent)
 
     def loss(params):
-        facts = trainer.objective.facts(ours)
-        return trainer.objective.loss(policy, hyper, params, None, ours, facts)
+        minibatch_stats = learner.objective.minibatch_stats(ours)
+        return learner.loss(hyper, params, None, ours, minibatch_stats)
 
     gradient, metrics = jax.jit(jax.grad(loss, has_aux=True))(converted(agent))
     expected = reference.losses(agent, theirs, options)
@@ -131,12 +135,12 @@ def test_losses_and_gradients(clip_value, x64):
 def test_a_whole_update(sizes, target_kl, epochs, x64):
     """Rows in the same order on both sides; with a stop some epochs are left out."""
     trainer, hyper, agent, options = models(*sizes, target_kl=target_kl, lr=3e-3)
-    policy, (ours, theirs) = trainer.groups[0].policy, batches(agent, apart=0.01)
+    (ppo,), (ours, theirs) = trainer.learners, batches(agent, apart=0.01)
     params = converted(agent)
-    learner = Learner(params, trainer.optimiser.init(params), None)
+    learner = LearnerState(params, ppo.optimiser.init(params), None)
     key = jax.random.key(4)
     learner, metrics = jax.jit(
-        lambda learner: trainer._learn(policy, learner, ours, key, hyper, hyper.lr)
+        lambda learner: ppo.fit(learner, ours, key, hyper, hyper.lr, Layout())
     )(learner)
     keys = jax.random.split(jax.random.clone(key), EPOCHS)
     orders = [np.array(jax.random.permutation(k, T * E)) for k in keys]

@@ -392,8 +392,8 @@ def test_xuance_sequences_are_separate_and_causal():
     expected[1, 2, 3:] = True
     assert torch.equal(moved, expected)
     # Every agent as in a batch of one, the id given by its place.
-    alone = net(x[1:2])
-    assert torch.allclose(alone[0], net(x)[1], atol=1e-12)
+    local_sum = net(x[1:2])
+    assert torch.allclose(local_sum[0], net(x)[1], atol=1e-12)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

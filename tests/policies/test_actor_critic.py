@@ -7,9 +7,9 @@ import pytest
 
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete
 from jmarl.networks.torso import Shape
-from jmarl.policies.actor_critic import ActorCriticPolicy
 from jmarl.policies.base import one_decision
-from jmarl.types import Perception
+from jmarl.types import PolicyInput
+from tests.support.parts import FORGETFUL, actor_critic
 
 N, OBS, S, E, T = 3, 4, 5, 6, 7
 SPACES = {
@@ -21,7 +21,7 @@ SPACES = {
 
 def make(space="discrete", recurrent=False, obs_sizes=(OBS,) * N, **options):
     shape = Shape(hidden=(8,), head_hidden=(8,), recurrent=recurrent)
-    return ActorCriticPolicy(obs_sizes, S, SPACES[space], shape, **options)
+    return actor_critic(obs_sizes, S, SPACES[space], shape, **options)
 
 
 def views(space, seed=0):
@@ -33,11 +33,11 @@ def views(space, seed=0):
         mask[..., 2] = True  # each head keeps a legal choice
     if space == "continuous":
         mask[:] = True
-    return Perception(
+    return PolicyInput(
         obs=jnp.asarray(rng.normal(size=(T, E, N, OBS)), jnp.float32),
         state=jnp.asarray(rng.normal(size=(T, E, S)), jnp.float32),
         action_mask=jnp.asarray(mask),
-        fresh=jnp.asarray(rng.random((T, E)) < 0.3, jnp.float32),
+        episode_start=jnp.asarray(rng.random((T, E)) < 0.3, jnp.float32),
     )
 
 
@@ -71,7 +71,8 @@ def test_playing_and_evaluating_agree(space, recurrent, options):
     seen = views(space)
     params = jax.jit(policy.init)(jax.random.key(0))
     played = jax.jit(lambda p, s: play(policy, p, s))(params, seen)
-    now = jax.jit(policy.evaluate)(params, played.context, seen, played.action)
+    start = policy.memory(E)
+    now = jax.jit(policy.evaluate)(params, start, played.context, seen, played.action)
     np.testing.assert_allclose(now.log_prob, played.log_prob, atol=1e-5)
     np.testing.assert_allclose(now.value, played.value, atol=1e-5)
     assert now.log_prob.shape == (T, E, N, policy.actions.components)
@@ -80,25 +81,23 @@ def test_playing_and_evaluating_agree(space, recurrent, options):
     if space == "discrete":
         legal = np.take_along_axis(np.asarray(seen.action_mask), played.action[..., None], -1)
         assert legal.all()
-    if recurrent:
-        assert set(played.context) == {"actor", "critic"}
-    else:
-        assert played.context is None
+    assert policy.recurrent == recurrent
+    assert bool(jax.tree.leaves(start)) == recurrent
 
 
 def test_squashed_means_lie_between_the_bounds():
     space = Box((-2.0, 0.0), (2.0, 0.5))
-    policy = ActorCriticPolicy((OBS,) * N, S, space, Shape(hidden=(8,)), squash_mean=True)
+    policy = actor_critic((OBS,) * N, S, space, Shape(hidden=(8,)), squash_mean=True)
     seen = jax.tree.map(lambda x: x[0], views("continuous"))
     params = jax.tree.map(lambda x: 3 * x, jax.jit(policy.init)(jax.random.key(0)))
     params["actor"]["out"]["kernel"] *= 100
 
     def act(params, seen):
         noise = one_decision(policy, jax.random.split(jax.random.key(1), E))
-        return policy.act(params, noise, {}, seen, True)[1].action
+        return policy.act(params, noise, FORGETFUL, seen, True)[1].action
 
     mean = np.asarray(jax.jit(act)(params, seen)).reshape(-1, 2)
-    raw = policy.actor.apply({"params": params["actor"]}, seen.obs, None, None, None)[0]
+    raw = policy.actor.net.apply({"params": params["actor"]}, seen.obs, None, None, None)[0]
     unit = 1 / (1 + np.exp(-np.asarray(raw))).reshape(-1, 2)
     np.testing.assert_allclose(mean, [-2.0, 0.0] + np.array([4.0, 0.5]) * unit, atol=1e-5)
     assert np.ptp(mean, axis=0)[0] > 1
@@ -107,7 +106,7 @@ def test_squashed_means_lie_between_the_bounds():
 def test_memory_matters_and_ends_with_the_episode():
     """What was seen before changes the logits, but not across the beginning of an episode."""
     policy = make(recurrent=True)
-    seen = views("discrete")._replace(fresh=jnp.zeros((T, E)).at[4].set(1.0))
+    seen = views("discrete")._replace(episode_start=jnp.zeros((T, E)).at[4].set(1.0))
     other = seen._replace(obs=seen.obs.at[0].add(1.0))
     params = jax.jit(policy.init)(jax.random.key(0))
     params = jax.tree.map(lambda x: x + 0.3, params)
@@ -118,14 +117,14 @@ def test_memory_matters_and_ends_with_the_episode():
 
 def test_sequences_may_start_from_nothing():
     policy, blank = make(recurrent=True), make(recurrent=True, start_state="zero")
-    seen = views("discrete")._replace(fresh=jnp.zeros((T, E)))
+    seen = views("discrete")._replace(episode_start=jnp.zeros((T, E)))
     params = jax.jit(policy.init)(jax.random.key(0))
     action = jnp.zeros((T, E, N), int)
-    context = jax.tree.map(lambda x: jnp.ones((T, *x.shape)), policy.memory(E))
-    evaluate = jax.jit(lambda c: policy.evaluate(params, c, seen, action))
-    stored, zero = evaluate(context), evaluate(jax.tree.map(jnp.zeros_like, context))
+    start = jax.tree.map(jnp.ones_like, policy.memory(E))
+    evaluate = jax.jit(lambda start: policy.evaluate(params, start, None, seen, action))
+    stored, zero = evaluate(start), evaluate(jax.tree.map(jnp.zeros_like, start))
     assert np.abs(stored.value - zero.value).max() > 1e-4
-    from_zero = jax.jit(lambda c: blank.evaluate(params, c, seen, action))(context)
+    from_zero = jax.jit(lambda start: blank.evaluate(params, start, None, seen, action))(start)
     np.testing.assert_allclose(from_zero.value, zero.value, atol=1e-6)
 
 
@@ -135,12 +134,12 @@ def test_a_joint_view_is_valued_once_for_all(critic_input):
     policy = make(critic_input=critic_input, agent_id="features")
     seen = jax.tree.map(lambda x: x[0], views("discrete"))
     params = jax.jit(policy.init)(jax.random.key(0))
-    value = jax.jit(policy.value)(params, jax.random.key(1), {}, seen)
+    value = jax.jit(policy.value)(params, jax.random.key(1), FORGETFUL, seen)
     parts = {"all": [seen.obs.reshape(E, -1)], "state": [seen.state]}
     parts["all_and_state"] = parts["all"] + parts["state"]
     joint = jnp.concatenate(parts[critic_input], axis=-1)
     rows = jnp.broadcast_to(joint[:, None], (E, N, joint.shape[-1]))
-    expected, _ = jax.jit(policy.critic.apply)(
+    expected, _ = jax.jit(policy.critic.net.apply)(
         {"params": params["critic"]}, rows, jnp.eye(N), None, None
     )
     np.testing.assert_allclose(value, expected[..., 0], atol=1e-6)
@@ -157,7 +156,7 @@ def test_an_agent_with_padding_is_served_as_by_a_narrow_network(critic_input):
     params = jax.jit(policy.init)(jax.random.key(0))
     params = jax.tree.map(lambda x: x + 0.1 * jnp.cos(jnp.arange(x.size)).reshape(x.shape), params)
     action = jnp.zeros((E, N), int)
-    evaluate = jax.jit(lambda seen: policy.evaluate(params, None, seen, action))
+    evaluate = jax.jit(lambda seen: policy.evaluate(params, FORGETFUL, None, seen, action))
     padding = np.arange(OBS) >= np.array(sizes)[:, None]
     junk = evaluate(seen._replace(obs=jnp.where(padding[None], 7.0, seen.obs)))
     now = evaluate(seen)
@@ -165,7 +164,7 @@ def test_an_agent_with_padding_is_served_as_by_a_narrow_network(critic_input):
     if critic_input == "all":
         joint = jnp.concatenate([seen.obs[:, i, :size] for i, size in enumerate(sizes)], -1)
         assert params["critic"]["dense_0"]["kernel"].shape[0] == sum(sizes)
-        apply = jax.jit(policy.critic.apply)
+        apply = jax.jit(policy.critic.net.apply)
         expected, _ = apply({"params": params["critic"]}, joint[:, None], None, None, None)
         np.testing.assert_allclose(now.value, jnp.broadcast_to(expected[..., 0], (E, N)), atol=1e-5)
         return
@@ -178,7 +177,7 @@ def test_an_agent_with_padding_is_served_as_by_a_narrow_network(critic_input):
         mine = seen._replace(
             obs=seen.obs[:, i : i + 1, :size], action_mask=seen.action_mask[:, i : i + 1]
         )
-        alone = jax.jit(narrow.evaluate)(own, None, mine, action[:, i : i + 1])
+        alone = jax.jit(narrow.evaluate)(own, FORGETFUL, None, mine, action[:, i : i + 1])
         for ours, theirs in zip(now, alone, strict=True):
             np.testing.assert_allclose(ours[:, i], theirs[:, 0], atol=1e-5)
 
@@ -191,7 +190,8 @@ def test_an_agent_apart_still_sees_its_team():
     seen = seen._replace(
         obs=seen.obs[:, :1], action_mask=seen.action_mask[:, :1], team_obs=seen.obs
     )
-    evaluate = jax.jit(lambda seen: policy.evaluate(params, None, seen, jnp.zeros((E, 1), int)))
+    action = jnp.zeros((E, 1), int)
+    evaluate = jax.jit(lambda seen: policy.evaluate(params, FORGETFUL, None, seen, action))
     now = evaluate(seen)
     moved = evaluate(seen._replace(team_obs=seen.team_obs.at[:, 1, 0].add(1.0)))
     assert (now.value != moved.value).all()
@@ -206,5 +206,7 @@ def test_central_critics_see_others_and_own_ones_do_not():
     for critic_input, others_seen in (("own", False), ("all", True)):
         policy = make(critic_input=critic_input)
         params = jax.jit(policy.init)(jax.random.key(0))
-        value = jax.jit(lambda s, policy=policy, params=params: policy.value(params, None, {}, s))
+        value = jax.jit(
+            lambda s, policy=policy, params=params: policy.value(params, None, FORGETFUL, s)
+        )
         assert (value(seen)[:, 0] != value(moved)[:, 0]).all() == others_seen

@@ -5,8 +5,15 @@ import numpy as np
 
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.spaces import Discrete, MultiDiscrete
-from jmarl.policies.base import Group, group_space, group_view, joint_action, merge, real_features
-from jmarl.types import Perception
+from jmarl.policies.base import (
+    Player,
+    joint_action,
+    merge,
+    player_space,
+    player_view,
+    real_features,
+)
+from jmarl.types import PolicyInput
 
 E = 2
 TALKER = MultiDiscrete((5, 4))
@@ -29,33 +36,33 @@ def spec(**options):
 
 def seen_by_all(mask):
     obs = jnp.arange(E * 3 * 4, dtype=jnp.float32).reshape(E, 3, 4)
-    return Perception(obs, jnp.zeros((E, 1)), mask)
+    return PolicyInput(obs, jnp.zeros((E, 1)), mask)
 
 
 def group(*agents, team=None):
-    return Group("group", agents, None, team)
+    return Player("group", agents, None, "team_mean", "own", team)
 
 
 def test_a_group_sees_its_own_part():
     world, mask = spec(), jnp.asarray(np.broadcast_to(spec().action_mask, (E, 3, 9)))
     everything = seen_by_all(mask)
-    movers = group_view(world, group(0, 2), everything)
+    movers = player_view(world, group(0, 2), everything)
     np.testing.assert_array_equal(movers.obs, np.asarray(everything.obs)[:, [0, 2], :3])
     own = [[True] * 5, [True] * 3 + [False] * 2]  # without the talker's second head
     np.testing.assert_array_equal(movers.action_mask, [own] * E)
-    talker = group_view(world, group(1, team=(0, 1, 2)), everything)
+    talker = player_view(world, group(1, team=(0, 1, 2)), everything)
     np.testing.assert_array_equal(talker.obs, np.asarray(everything.obs)[:, 1:2])
     np.testing.assert_array_equal(talker.team_obs, everything.obs)
     np.testing.assert_array_equal(talker.action_mask, np.ones((E, 1, 9), bool))
-    assert group_view(world, group(1), seen_by_all(None)).action_mask is None
+    assert player_view(world, group(1), seen_by_all(None)).action_mask is None
 
 
 def test_actions_of_unlike_groups_become_one_array():
-    world, groups = spec(), [group(1), group(0, 2)]
-    assert group_space(world, (0, 2)) == Discrete(5)
-    assert group_space(world, (1,)) == TALKER
+    world, players = spec(), [group(1), group(0, 2)]
+    assert player_space(world, (0, 2)) == Discrete(5)
+    assert player_space(world, (1,)) == TALKER
     given = [jnp.array([[[4, 3]], [[1, 2]]]), jnp.array([[0, 2], [3, 1]])]
-    joint = joint_action(world, groups, given)
+    joint = joint_action(world, players, given)
     np.testing.assert_array_equal(joint, [[[0, 0], [4, 3], [2, 0]], [[3, 0], [1, 2], [1, 0]]])
 
 

@@ -10,7 +10,7 @@ import pytest
 from jmarl.envs.spaces import Box
 from jmarl.policies.base import one_decision
 from jmarl.policies.mat import MatPolicy
-from jmarl.types import Perception
+from jmarl.types import PolicyInput
 
 N, OBS, B = 3, 4, 16
 SPACE = Box((-2.0, 0.0), (2.0, 0.5))
@@ -21,7 +21,7 @@ def view(dtype):
     rng = np.random.default_rng(0)
     mask = np.broadcast_to(np.array([[1, 1], [1, 0], [1, 1]], bool), (B, N, 2))
     obs = jnp.asarray(rng.normal(size=(B, N, OBS)), dtype)
-    return Perception(obs, jnp.zeros((B, 1)), jnp.asarray(mask))
+    return PolicyInput(obs, jnp.zeros((B, 1)), jnp.asarray(mask))
 
 
 def random_parameters(policy, dtype):
@@ -40,7 +40,7 @@ def again(distribution, variant, order, dtype):
     policy = MatPolicy((OBS,) * N, SPACE, 8, **chosen)
     params, seen = random_parameters(policy, dtype), view(dtype)
     decision = jax.jit(partial(act, policy))(params, jax.random.key(0), seen)
-    given = (params, decision.context, seen, decision.action)
+    given = (params, (), decision.context, seen, decision.action)
     return decision, jax.jit(policy.evaluate)(*given)
 
 

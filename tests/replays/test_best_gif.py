@@ -38,7 +38,7 @@ def test_a_picture_that_fails_costs_nothing_else(tmp_path):
     said = io.StringIO()
     more = {"total_updates": 3, "gif": True, "quiet": False}
     run(build(resumed_values(path) | more), Console(file=said), draw_best)
-    lines = [line for line in said.getvalue().splitlines() if "no picture" in line]
+    lines = [line for line in said.getvalue().splitlines() if "could not draw a replay" in line]
     assert len(lines) == 1
     assert "all else is saved" in lines[0]
     assert json.loads((path / "summary.json").read_text(encoding="utf-8"))["updates"] == 3

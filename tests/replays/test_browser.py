@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import ImageColor
 
-from jmarl.replays.attention import Attention, Map
-from jmarl.replays.legend import STORIES
+from jmarl.replays.attention import Map, TeamAttention
+from jmarl.replays.legend import LEGENDS
 from jmarl.replays.page import page
 from tests.replays.test_replay import staged
 
@@ -33,7 +33,7 @@ def attended(replay, agents, seed, blocks=1, heads=1, turns=None):
         maps += [Map("views", block, views), Map("actions", block, told[0])]
         maps += [Map("decision", block, told[1])]
     drawn = None if turns is None else np.broadcast_to(order, (*shape[:2], n))
-    return Attention(agents, tuple(maps), drawn)
+    return TeamAttention(agents, tuple(maps), drawn)
 
 
 def wandering(scenario, **options):
@@ -42,7 +42,7 @@ def wandering(scenario, **options):
     steps = rng.normal(0, 0.05, replay.pos.shape)
     replay.pos[:] = replay.pos[:, :1] * 0.8 + steps.cumsum(1)
     ways = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])
-    movers = np.array([[agent.moves] for agent in replay.cast.agents])
+    movers = np.array([[agent.moves] for agent in replay.entities.agents])
     replay.move[:] = ways[rng.integers(0, 5, replay.move.shape[:3])] * movers
     return replay
 
@@ -123,7 +123,7 @@ def test_discs_are_where_the_record_has_them(opened, spread):
     replay.pos[0, 3] = [[-0.7, -0.6], [0.7, -0.5], [-0.1, 0.7]]
     tab = opened(replay)
     tab.locator("#time").fill("3")
-    colour = ImageColor.getrgb(replay.story.roles[0].colour)
+    colour = ImageColor.getrgb(replay.legend.roles[0].colour)
     for place in replay.pos[0, 3]:
         np.testing.assert_allclose(pixel(tab, place + 0.05), colour, atol=3)
         beyond = pixel(tab, place + np.array([0.17, 0]))  # 0.15 is the radius
@@ -202,11 +202,11 @@ def test_maps_show_who_looks_at_whom(opened, spread):
     tab.locator(".map").first.locator("td").nth(5).focus()  # agent_1 → agent_2
     exact = spread.attention[0].maps[0].weights[0, 4, 0, 1, 2]
     said = tab.locator("#weight").inner_text()
-    assert "agent_1 looks at agent_2" in said
+    assert "agent_1 attends to agent_2" in said
     assert abs(float(said.rsplit(" ", 1)[1]) - exact) < 0.0011
     before = pixels(tab)  # links of agent_1
     tab.keyboard.press("ArrowUp")
-    assert "agent_0 looks at agent_2" in tab.locator("#weight").inner_text()
+    assert "agent_0 attends to agent_2" in tab.locator("#weight").inner_text()
     assert step_shown(tab) == 4
     assert pixels(tab) != before
 
@@ -226,16 +226,16 @@ def test_teams_blocks_heads_and_turns_are_told_apart(opened):
     assert blind.tolist() == [[True, True, False], [False, True, False], [True, True, True]]
 
 
-@pytest.mark.parametrize("scenario", sorted(STORIES))
+@pytest.mark.parametrize("scenario", sorted(LEGENDS))
 def test_every_scenario_opens_on_a_phone(scenario, opened):
     replay = wandering(scenario)
     tab = opened(replay, **PHONE)
     tab.keyboard.press("ArrowRight")
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     legend = tab.locator("#legend").inner_text()
-    assert all(role.aim in legend for role in replay.story.roles)
+    assert all(role.aim in legend for role in replay.legend.roles)
     assert tab.locator("#attention").is_hidden()
-    assert len(tab.locator("#doing tr").all()) == len(replay.cast.agents)
+    assert len(tab.locator("#doing tr").all()) == len(replay.entities.agents)
 
 
 def test_maps_of_many_fit_a_phone(opened):

@@ -15,12 +15,11 @@ from jmarl.algorithms.build import make_trainer
 from jmarl.errors import ConfigError
 from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.learning.episodes import play_episodes
-from jmarl.learning.running_statistics import UNCHANGED
-from jmarl.replays.gif import arranged, gif
-from jmarl.replays.legend import STORIES, story_of
-from jmarl.replays.narration import told
+from jmarl.replays.gif import gif, make_layout
+from jmarl.replays.legend import LEGENDS, legend_of
+from jmarl.replays.narration import narrate
 from jmarl.replays.page import LIMIT, page
-from jmarl.replays.replay import Replay, moves, record
+from jmarl.replays.replay import Cargo, Replay, moves, record
 from tests.support.tiny_runs import configured
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}<!--&\u2028"
@@ -29,15 +28,18 @@ HOSTILE = "</script><img src=x onerror=alert(1)>{{data}}<!--&\u2028"
 def untrained(scenario, **values):
     config = configured(None, env=f"mpe/{scenario}", **values)
     trainer, _ = make_trainer(config)
-    params = jax.jit(trainer.init)(jax.random.key(0)).params
-    return TrainedPolicy(config, trainer.env, trainer.groups, params, UNCHANGED)
+    policies = jax.jit(trainer.init)(jax.random.key(0)).policies
+    return TrainedPolicy(config, trainer.env, trainer.players, policies)
 
 
 def staged(scenario, seed=0, steps=3, episodes=2, **options):
     """A replay that no policy played: places and rewards at random, as far apart as they fall."""
     env = jmarl.make(f"mpe/{scenario}", **options)
-    cast, rng = env.scenario.cast, np.random.default_rng(seed)
-    n, words = len(cast.agents), (episodes, steps + 1, len(cast.speakers), cast.message_size)
+    entities, rng = env.scenario.entities, np.random.default_rng(seed)
+    n, words = (
+        len(entities.agents),
+        (episodes, steps + 1, len(entities.speakers), entities.message_size),
+    )
     start = jax.eval_shape(lambda: env.scenario.start(jax.random.split(jax.random.key(0), 1)))
     message = np.zeros(words)
     message[:, 1:, :, 1:2] = 1
@@ -45,17 +47,31 @@ def staged(scenario, seed=0, steps=3, episodes=2, **options):
         env=env.spec.name,
         algorithm="none",
         scenario=scenario,
-        cast=cast,
+        entities=entities,
         teams=env.spec.teams,
-        story=story_of(env.scenario),
+        legend=legend_of(env.scenario),
         pos=rng.uniform(-1, 1, (episodes, steps + 1, n, 2)),
         vel=rng.uniform(-1, 1, (episodes, steps + 1, n, 2)),
-        landmarks=rng.uniform(-1, 1, (episodes, len(cast.landmarks), 2)),
+        landmarks=rng.uniform(-1, 1, (episodes, len(entities.landmarks), 2)),
         message=message,
         goal=np.zeros((episodes, start.goal.shape[0]), int),
         action=np.zeros((episodes, steps, n), int),
         move=np.zeros((episodes, steps, n, 2)),
         reward=rng.normal(size=(episodes, steps, n)),
+        cargo=staged_cargo(rng, episodes, steps, env) if scenario == "collect_treasure" else None,
+    )
+
+
+def staged_cargo(rng, episodes, steps, env):
+    """Landmark k has the colour of deposit k % 2, or is not there; so is what collectors carry."""
+    count, deposits = len(env.scenario.entities.landmarks), np.array([-1, 6, 7])
+    carried = deposits[rng.integers(3, size=(episodes, steps + 1, 8))]
+    carried[:, :, 6:] = -1
+    return Cargo(
+        place=rng.uniform(-0.9, 0.9, (episodes, steps + 1, count, 2)),
+        owner=deposits[rng.integers(3, size=(episodes, steps + 1, count))],
+        carried=carried,
+        delivered=np.ones((episodes, steps + 1), int),
     )
 
 
@@ -68,14 +84,50 @@ def spread():
 def test_a_replay_is_what_evaluation_plays_from_the_same_key(spread):
     policy, replay = spread
     seen = jax.jit(
-        lambda params: play_episodes(policy.env, policy.groups, params, jax.random.key(3), 4)
-    )(policy.params)
+        lambda known: play_episodes(policy.env, policy.players, known, jax.random.key(3), 4)
+    )(policy.policies)
     np.testing.assert_allclose(replay.reward.sum(1), seen.agent_return, rtol=1e-5)
     assert replay.pos.shape == (4, 26, 3, 2)
     assert replay.action.shape == (4, 25, 3)
     np.testing.assert_allclose(
         replay.team_reward[:, -1, 0], np.asarray(seen.agent_return).sum(1), rtol=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("collect_treasure", {"num_collectors": 2, "num_treasures": 3, "episode_length": 12}),
+        ("simple_formation", {"N": 1, "terminate_on_success": True, "episode_length": 12}),
+    ],
+)
+def test_events_and_early_ends_are_those_of_evaluation(scenario, options):
+    policy = untrained(scenario, env_options=options)
+    replay = record(policy, jax.random.key(4), 40, attention=False)
+    seen = jax.jit(
+        lambda known: play_episodes(policy.env, policy.players, known, jax.random.key(4), 40)
+    )(policy.policies)
+    np.testing.assert_allclose(replay.reward.sum(1), seen.agent_return, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(replay.length, seen.length)
+    if replay.cargo is None:
+        early = np.flatnonzero(replay.length < 12)
+        assert 0 < len(early) < 40
+        for e in early:
+            end = int(replay.length[e])
+            assert (replay.pos[e, end:] == replay.pos[e, end]).all()
+            assert narrate(replay, e).events[-1] == (end, "success: the episode ends")
+    else:
+        cargo, gone = replay.cargo, (replay.cargo.owner == -1)
+        assert set(np.unique(cargo.owner)) == {-1, 2, 3}
+        np.testing.assert_array_equal(
+            cargo.place[:, 1:][~gone[:, 1:] & ~gone[:, :-1]],
+            cargo.place[:, :-1][~gone[:, 1:] & ~gone[:, :-1]],
+        )
+        # whatever is picked up is held, or was delivered
+        picked = (gone[:, 1:] & ~gone[:, :-1]).sum((1, 2))
+        held = (cargo.carried[:, -1] >= 0).sum(-1)
+        np.testing.assert_array_equal(picked, held + cargo.delivered.sum(1))
+        assert picked.any()
 
 
 def test_rewards_are_those_of_the_states_they_lead_to(spread):
@@ -126,18 +178,18 @@ def test_other_worlds_are_refused():
         record(other, jax.random.key(0), 1)
 
 
-@pytest.mark.parametrize("scenario", sorted(STORIES))
+@pytest.mark.parametrize("scenario", sorted(LEGENDS))
 def test_every_scenario_is_told_and_drawn(scenario):
     replay = staged(scenario)
-    roles = [replay.story.role_of(i) for i in range(len(replay.cast.agents))]
-    assert {role.name for role in roles} == {role.name for role in replay.story.roles}
-    assert {mark.kind for mark in replay.cast.landmarks} == {
-        thing.kind for thing in replay.story.things
+    roles = [replay.legend.role_of(i) for i in range(len(replay.entities.agents))]
+    assert {role.name for role in roles} == {role.name for role in replay.legend.roles}
+    assert {mark.kind for mark in replay.entities.landmarks} == {
+        thing.kind for thing in replay.legend.things
     }
-    words = told(replay, 0)
+    words = narrate(replay, 0)
     assert len(words.lines) == replay.steps + 1
     assert all(words.lines)
-    layout, picture = arranged(replay, [0]), Image.open(io.BytesIO(gif(replay, [0], fps=10)))
+    layout, picture = make_layout(replay, [0]), Image.open(io.BytesIO(gif(replay, [0], fps=10)))
     assert picture.n_frames == replay.steps + 1
     assert picture.size == (layout.width, layout.height)
     assert len(page(replay, scenario, "")) < LIMIT
@@ -153,7 +205,7 @@ def test_discs_are_where_the_agents_are(scenario, episodes):
     replay.pos[:, 1:] += 0.15
     replay.pos[1] *= 1.3
     picture = Image.open(io.BytesIO(gif(replay, episodes, fps=10)))
-    layout = arranged(replay, episodes)
+    layout = make_layout(replay, episodes)
     for state in range(replay.steps + 1):
         picture.seek(state)
         pixels = picture.convert("RGB")
@@ -161,13 +213,38 @@ def test_discs_are_where_the_agents_are(scenario, episodes):
             for i, place in enumerate(replay.pos[episode, state]):
                 x, y = scene.at(place)
                 found = np.array(pixels.getpixel((round(x), round(y))))
-                colour = ImageColor.getrgb(replay.story.role_of(i).colour)
+                colour = ImageColor.getrgb(replay.legend.role_of(i).colour)
                 assert np.abs(found - colour).max() <= 8, (state, episode, i)
                 # and ends where its radius does
                 beyond = pixels.getpixel(
-                    (round(x - scene.length(replay.cast.radius[i]) - 3), round(y))
+                    (round(x - scene.length(replay.entities.radius[i]) - 3), round(y))
                 )
                 assert np.abs(np.array(beyond) - colour).max() > 40
+
+
+def test_treasures_and_what_is_carried_have_their_deposits_colours():
+    replay = staged("collect_treasure", steps=1, episodes=1)
+    replay.cargo.owner[:] = -1
+    replay.cargo.carried[:] = -1
+    replay.pos[:] = np.linspace([-0.9, -0.9], [0.9, -0.9], 8)
+    replay.cargo.owner[0, 1, 0], replay.cargo.place[0, 1, 0] = 7, [0.5, 0.5]
+    replay.cargo.carried[0, 1, 2] = 6
+    layout = make_layout(replay, [0])
+    picture = Image.open(io.BytesIO(gif(replay, [0], fps=10)))
+    colours = {}
+    for state in (0, 1):
+        picture.seek(state)
+        shown = picture.convert("RGB")
+        for name, place in (("lies", [0.5, 0.5]), ("carried", replay.pos[0, 0, 2])):
+            x, y = layout.scenes[0].at(np.asarray(place))
+            colours[name, state] = shown.getpixel((round(x), round(y) + (name == "carried") * 5))
+    wanted = {
+        ("lies", 1): replay.legend.role_of(7).colour,
+        ("carried", 1): replay.legend.role_of(6).colour,
+        ("carried", 0): replay.legend.role_of(2).colour,
+    }
+    assert {k: colours[k] for k in wanted} == {k: ImageColor.getrgb(v) for k, v in wanted.items()}
+    assert colours["lies", 0] == (255, 255, 255)
 
 
 def test_an_arrow_points_where_an_agent_pushes():
@@ -175,9 +252,9 @@ def test_an_arrow_points_where_an_agent_pushes():
     replay.pos[:], replay.vel[:] = 0.0, 0.0
     replay.landmarks[:] = 0.9
     replay.move[0, :, 0] = WAYS[[1, 2, 3, 4]]
-    (scene,) = arranged(replay, [0]).scenes
+    (scene,) = make_layout(replay, [0]).scenes
     picture = Image.open(io.BytesIO(gif(replay, [0], fps=10)))
-    (x, y), radius = scene.at(np.zeros(2)), scene.length(replay.cast.radius[0])
+    (x, y), radius = scene.at(np.zeros(2)), scene.length(replay.entities.radius[0])
     for state, (right, up) in enumerate(WAYS[1:]):
         picture.seek(state)
         pixels = picture.convert("L")
@@ -196,13 +273,13 @@ def test_an_arrow_points_where_an_agent_pushes():
 
 
 def test_a_scenario_of_ones_own_is_drawn_by_teams():
-    own = SimpleNamespace(name="mine", cast=jmarl.make("mpe/simple_tag").scenario.cast)
-    story = story_of(own)
-    assert [(role.name, role.agents) for role in story.roles] == [
+    own = SimpleNamespace(name="mine", entities=jmarl.make("mpe/simple_tag").scenario.entities)
+    legend = legend_of(own)
+    assert [(role.name, role.agents) for role in legend.roles] == [
         ("adversary", (0, 1, 2)),
         ("good", (3,)),
     ]
-    assert story.thing("obstacle").colour
+    assert legend.thing("obstacle").colour
 
 
 def test_captures_are_counted_as_they_are_paid():
@@ -211,7 +288,7 @@ def test_captures_are_counted_as_they_are_paid():
     replay.pos[0, 0, 0] = [0.1, 0]  # touches before anything is paid
     replay.pos[0, 2:4, 1] = [0.0, 0.12]  # 0.075 + 0.05 reaches 0.125
     replay.pos[0, 4, 1] = [0.0, 0.13]
-    words = told(replay, 0)
+    words = narrate(replay, 0)
     counts = [re.search(r"caught (.*)", line)[1] for line in words.lines]
     assert counts == ["0 times", "0 times", "once", "2 times", "2 times"]
     assert words.events == [(2, "adversary_1 catches agent_0")]
@@ -230,12 +307,12 @@ def test_guesses_of_a_secret_are_counted():
     replay.message[:] = 0
     for state, (eve, bob, alice) in ((1, (1, 0, 3)), (2, (0, 0, 3))):
         replay.message[0, state, [0, 1, 2], [eve, bob, alice]] = 1
-    words = told(replay, 0)
-    assert "Alice says 4, Bob takes it for 1, Eve for 2" in words.lines[1]
+    words = narrate(replay, 0)
+    assert "Alice says 4, Bob guesses 1, Eve 2" in words.lines[1]
     assert "Bob 2, Eve 1 of 2" in words.lines[2]
     assert [text for _, text in words.events] == [
-        "Bob alone has the secret",
-        "Bob and Eve both have the secret",
+        "only Bob guesses the secret",
+        "Bob and Eve both guess the secret",
     ]
 
 

@@ -9,7 +9,13 @@ from jmarl.config.train_config import to_yaml
 from jmarl.reports.data import find_runs, read_run
 from jmarl.reports.groups import compared
 from jmarl.sweeps.results import member_name, write_results
-from tests.support.report_files import config_of, evaluated, write_lines, write_run
+from tests.support.report_files import (
+    config_of,
+    contested,
+    evaluated,
+    write_lines,
+    write_run,
+)
 from tests.support.sweep_files import planned, write_sweep
 
 
@@ -17,12 +23,10 @@ def read(*paths):
     return compared([read_run(path) for path in paths])
 
 
-def bootstrap(scores):
-    """The interval of the interquartile mean, a resample at a time."""
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(scores, size=(500, len(scores)))
-    middles = [stats.trim_mean(sample, 0.25) for sample in drawn]
-    return np.quantile(middles, [0.025, 0.975])
+def students(scores):
+    """The interval of the interquartile mean of four to 31 scores."""
+    error = 1.1 * stats.sem(scores)
+    return stats.t.interval(0.95, len(scores) - 1, stats.trim_mean(scores, 0.25), error)
 
 
 def test_runs_that_differ_by_chance_only_are_one_setting(tmp_path):
@@ -33,10 +37,11 @@ def test_runs_that_differ_by_chance_only_are_one_setting(tmp_path):
     (world,) = read(*find_runs([tmp_path]))
     (setting,) = world.settings
     assert (setting.label, setting.rank, len(setting.runs)) == ("mappo", 1, 5)
-    greedy, sampled, best = setting.greedy, setting.sampled, setting.best
+    ((team, greedy, sampled, best),) = setting.finals
+    assert team == ""
     assert world.over == "seeds"
     np.testing.assert_allclose(greedy.iqm, stats.trim_mean(scores, 0.25))
-    np.testing.assert_allclose([greedy.low, greedy.high], bootstrap(np.array(scores)))
+    np.testing.assert_allclose([greedy.low, greedy.high], students(scores))
     np.testing.assert_allclose(greedy.mean, np.mean(scores))
     np.testing.assert_allclose(sampled.iqm, greedy.iqm - 1)
     np.testing.assert_allclose(best.mean, np.mean(scores) + 1)
@@ -102,6 +107,18 @@ def test_labels_name_what_differs_and_never_repeat(tmp_path):
     assert {label.partition(" (")[0] for label in labels} == {"same", "b"}
 
 
+def test_a_run_that_failed_has_no_score(tmp_path):
+    """Its returns look best, but NaN logits choose action 0."""
+    good = write_run(tmp_path / "good", config_of(), [-3.0])
+    bad = write_run(tmp_path / "bad", config_of(ppo={"lr": 1e30}), [-1.0])
+    lines = [evaluated(0, -1.0, failed="update 2: losses/entropy is nan")]
+    write_lines(bad / "evals.jsonl", lines)
+    (world,) = read(bad, good)
+    assert [one.rank for one in world.settings] == [1, None]
+    assert world.settings[0].runs[0].path == good
+    assert world.settings[1].greedy is None
+
+
 def test_seeds_are_called_by_their_group_and_members_by_what_was_swept(tmp_path):
     many = {"lr": 1, "gamma": 2, "a": 3, "b": 4}
     seed = write_run(tmp_path / "group" / "seed_0", config_of(), [0.0])
@@ -123,8 +140,7 @@ def test_worlds_are_apart_and_opponents_are_not_ranked(tmp_path):
     write_run(tmp_path / "a", config_of(), [1.0])
     write_run(tmp_path / "b", config_of(env_options={"num_agents": 5}), [2.0])
     tag = write_run(tmp_path / "c", config_of(env="mpe/simple_tag"))
-    teams = {"eval/return_mean/adversary": 3.0, "eval/return_mean/adversary_0": 3.0}
-    write_lines(tag / "evals.jsonl", [evaluated(1, 1.0, **teams)])
+    write_lines(tag / "evals.jsonl", [contested(1, adversary=3.0, good=-26.0)])
     worlds = read(*find_runs([tmp_path]))
     assert [world.name for world in worlds] == [
         "probe/constant",
@@ -133,6 +149,21 @@ def test_worlds_are_apart_and_opponents_are_not_ranked(tmp_path):
     ]
     assert [world.opponents for world in worlds] == [False, False, True]
     assert [world.settings[0].rank for world in worlds] == [1, 1, None]
+    finals = worlds[2].settings[0].finals
+    assert [(one.team, one.greedy[:4], one.sampled.mean) for one in finals] == [
+        ("adversary", (3.5, 2.75, 3.75, 3.0), 2.0),
+        ("good", (-25.5, -26.25, -25.25, -26.0), -27.0),
+    ]
+
+
+def test_roles_of_one_team_are_no_opponents(tmp_path):
+    """They have returns of their own, and names without a number."""
+    run = write_run(tmp_path / "a", config_of())
+    roles = {"eval/return_mean/leader": -1.0, "eval/return_mean/follower": -2.0}
+    write_lines(run / "evals.jsonl", [evaluated(1, -3.0, **roles)])
+    (world,) = read(run)
+    assert not world.opponents
+    assert (world.settings[0].rank, world.settings[0].greedy.mean) == (1, -3.0)
 
 
 def test_settings_of_a_sweep_are_ranked_as_the_sweep_ranks_them(tmp_path):
@@ -161,10 +192,10 @@ def test_settings_of_a_sweep_are_ranked_as_the_sweep_ranks_them(tmp_path):
     for case, ours in zip(by_rank, world.settings, strict=True):
         assert {name: ours.config[name] for name in cases[case]} == cases[case]
         assert ours.rank == figures[case, "rank"]
-        metrics = ("return_iqm", "return_low", "return_high", "return_mean", "steps")
+        metrics = ("return_iqm", "return_mean", "steps")
         expected = [figures[case, metric] for metric in metrics]
         greedy = ours.greedy
-        low, high = (greedy.low, greedy.high) if greedy.runs > 1 else expected[1:3]
-        found = [greedy.iqm, low, high, greedy.mean, greedy.steps]
+        np.testing.assert_allclose([greedy.iqm, greedy.mean, greedy.steps], expected)
         if greedy.runs > 1:
-            np.testing.assert_allclose(found, expected)
+            within = [figures[case, f"return_{end}"] for end in ("low", "high")]
+            np.testing.assert_allclose([greedy.low, greedy.high], within)

@@ -6,11 +6,11 @@ import random
 import signal
 import time
 
-from jmarl.runs.logs import read_lines
+from jmarl.runs.files import read_lines
 from tests.support.tiny_runs import configured, go, resumed, same_runs
 
-KILLS = 20
-UPDATES = 60
+KILLS = 8  # `python -m benchmarks.faults` does more, of every kind of training
+UPDATES = 30
 
 
 def often_saving(path):
@@ -56,7 +56,6 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path, monkeypatch):
         finished = list((path / "checkpoints").glob("update_*[0-9]"))
         assert finished or progress(path) <= 2
     assert kills >= KILLS // 2
-    # the best, the latest two, and the two from which the last life began
-    assert len(list((path / "checkpoints").iterdir())) <= 5
+    assert len(list((path / "checkpoints").iterdir())) <= 3  # the latest two and the best
     go(often_saving(tmp_path / "whole"))
     same_runs(path, tmp_path / "whole", UPDATES)

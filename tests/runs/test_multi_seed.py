@@ -11,10 +11,14 @@ from rich.console import Console
 
 import jmarl
 from jmarl.errors import ConfigError, RunError
-from jmarl.execution.members import Members, Parameters, Snapshot
-from jmarl.execution.population import make_crew
-from jmarl.runs.multi_seed import GroupDisk, Place, run_group
+from jmarl.execution.members import Members, Snapshot
+from jmarl.execution.population import make_population
+from jmarl.runs.loop import ResumePoint, Runner
+from jmarl.runs.multi_seed import run_group
+from jmarl.runs.progress import _formatted
+from jmarl.runs.recorder import MemberDirectory, NullRecorder, RunRecorder
 from jmarl.runs.saved_parameters import saved_parameters
+from jmarl.runs.single import seeds_summary
 from tests.support.tiny_runs import configured, digest, go, resumed, told
 
 pytestmark = pytest.mark.usefixtures("unwatched")
@@ -49,6 +53,9 @@ def test_a_seed_is_the_run_that_it_would_be_alone(seeds, tmp_path):
             assert mine.pop("member") == 1
             assert mine.keys() == alone.keys()
             for key, value in mine.items():
+                if value is None:  # no episode has ended
+                    assert alone[key] is None
+                    continue
                 np.testing.assert_allclose(value, alone[key], rtol=2e-3, atol=1e-3, err_msg=key)
 
 
@@ -67,11 +74,18 @@ def test_the_whole_says_how_seeds_lie(seeds):
     assert set(tree["mpe"]["simple_spread"]["ippo"]) == {"seed_4", "seed_5", "seed_6"}
 
 
+def test_a_single_seed_that_is_left_has_no_interval_on_the_screen():
+    names = ("members/return_iqm", "members/return_iqm_low", "members/return_iqm_high")
+    several, alone = (dict(zip(names, (3.0, low, 4.0), strict=True)) for low in (2.0, np.nan))
+    assert _formatted(several) == ["IQM 3.0 (95%: 2.0 … 4.0)"]
+    assert _formatted(alone) == []
+
+
 def test_each_policy_is_loaded_by_itself(seeds):
     path, outcome = seeds
     latest = jmarl.load_policy(path / "seed_6", which="latest")
     for ours, theirs in zip(
-        jax.tree.leaves(latest.params), jax.tree.leaves(outcome.state.params), strict=True
+        jax.tree.leaves(latest.policies), jax.tree.leaves(outcome.state.policies), strict=True
     ):
         np.testing.assert_array_equal(ours, theirs[2])
     best = jmarl.load_policy(path / "seed_4")
@@ -95,39 +109,63 @@ def test_resumed_seeds_are_the_uninterrupted_ones_bit_for_bit(seeds, tmp_path):
 def test_policies_are_found_by_member_once_some_are_dropped(tmp_path):
     """Of three members the second and the third still train; best parameters are twice as large."""
     config = configured(tmp_path, seeds=3)
-    crew, alive = make_crew(config), [1, 2]
-    everybody = jax.jit(crew.population.init)(jax.random.split(jax.random.key(0), 3))
-    states = crew.population.take(everybody, np.array(alive))
-    best = jax.tree.map(lambda x: 2 * x, Parameters(everybody.params, everybody.normalisers))
-    hyper = jax.tree.map(jnp.asarray, crew.hyper)
-    places = [Place(tmp_path / f"seed_{i}", config) for i in range(3)]
-    disk = GroupDisk(tmp_path, config, places)
+    population, alive = make_population(config), [1, 2]
+    everybody = jax.jit(population.vmapped.init)(jax.random.split(jax.random.key(0), 3))
+    states = population.vmapped.take(everybody, np.array(alive))
+    best = jax.tree.map(lambda x: 2 * x, everybody.policies)
+    hyper = jax.tree.map(jnp.asarray, population.hyper)
+    places = [MemberDirectory(tmp_path / f"seed_{i}", config) for i in range(3)]
+    disk = RunRecorder(tmp_path, config, places)
     disk.save(4, Snapshot(states, best, hyper), 0.0, {"alive": alive, "best_score": [0.0] * 3})
     disk.close()
     expected = ((0, "latest", 2), (1, "latest", 1), (2, "latest", 1), (1, "best", 2))
     for member, which, factor in expected:
         places[member].create(tmp_path, member)
-        found = saved_parameters(places[member].path, crew.trainer, which).params
-        pairs = zip(jax.tree.leaves(found), jax.tree.leaves(everybody.params), strict=True)
+        given = (population.trainer, population.hyper, which)
+        found = saved_parameters(places[member].path, *given)
+        pairs = zip(jax.tree.leaves(found), jax.tree.leaves(everybody.policies), strict=True)
         for ours, theirs in pairs:
             np.testing.assert_array_equal(ours, factor * theirs[member])
 
 
 def test_a_member_that_fails_does_not_stop_the_others(tmp_path):
     config = configured(tmp_path / "run", seeds=2, total_updates=3, members_per_batch=2)
-    crew = make_crew(config)
+    population = make_population(config)
     rates = np.array([1e-3, 1e30])
-    members = Members(crew.seeds, crew.hyper.replace(lr=rates))
-    places = [Place(tmp_path / name, config) for name in ("good", "bad")]
+    members = Members(population.seeds, population.hyper._replace(lr=rates))
+    places = [MemberDirectory(tmp_path / name, config) for name in ("good", "bad")]
     (tmp_path / "run").mkdir()
-    crew = make_crew(config, members)
-    outcome = run_group(config, crew, tmp_path / "run", places, Console(quiet=True))
+    population = make_population(config, members)
+    outcome = run_group(config, population, tmp_path / "run", places, Console(quiet=True))
     assert set(outcome.failed) == {1}
     assert "is nan" in outcome.failed[1] or "is inf" in outcome.failed[1]
     good, bad = (json.loads((p.path / "summary.json").read_text(encoding="utf-8")) for p in places)
     assert "failed" not in good
     assert bad["failed"] == outcome.failed[1]
     assert np.isfinite(good["absolute"]["absolute/return_mean"])
+    lines, failed, overall = (
+        told(path, "evals.jsonl") for path in (places[0].path, places[1].path, tmp_path / "run")
+    )
+    assert "failed" not in lines[-1]
+    assert failed[-1]["failed"] == outcome.failed[1]
+    for own, mean in zip(lines, overall, strict=True):
+        if mean["update"]:  # before the first update nobody has failed
+            assert mean["members/failed"] == 1
+            name = "absolute/return_mean" if "absolute" in own else "eval/return_mean"
+            assert mean[name] == own[name]
+    assert seeds_summary(outcome)["evaluation"]["failed"] == 1
+
+
+def test_a_member_that_copies_another_one_has_failed_no_longer(tmp_path):
+    class Copies:
+        def apply(self, population, scores, update):
+            return [1]
+
+    config = configured(tmp_path, seeds=2)
+    point = ResumePoint(failed={0: "update 1: x is nan", 1: "update 2: x is nan"})
+    runner = Runner(config, None, point, NullRecorder(), None, Copies())
+    runner._select(np.zeros(2), 3)
+    assert runner.failed == {0: "update 1: x is nan"}
 
 
 def test_when_all_fail_the_run_stops(tmp_path):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.programs import cached
+
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 XLAS_LIMIT = 41  # seconds: after 40 in which a device waits for another, XLA aborts by default
 
@@ -74,16 +76,13 @@ def test_a_run_ends_however_seldom_it_logs(devices, tmp_path):
 
 def called(module, *options):
     command = [sys.executable, "-m", module, *options]
-    flags = {"XLA_FLAGS": os.environ["XLA_FLAGS"]}  # the tests' own
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | flags, timeout=300
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env=cached(), timeout=300)
     assert done.returncode == 0, done.stderr
     assert "damaged" not in done.stderr
 
 
 def trained(path, *options):
-    given = "--log-every 1 --eval-episodes 8 --no-compilation-cache"
+    given = "--log-every 1 --eval-episodes 8"
     called("jmarl.train", *given.split(), *options)
     lines = (path / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]

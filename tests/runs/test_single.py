@@ -9,20 +9,15 @@ import pytest
 import yaml
 
 from jmarl.errors import ConfigError, RunError
-from jmarl.execution.population import make_crew
+from jmarl.execution.population import make_population
 from jmarl.learning.finite import all_finite
 from jmarl.runs import directory as run_dir
-from jmarl.runs.logs import read_lines
-from jmarl.runs.single import Disk, resumed_values
-from tests.support.tiny_runs import TINY, configured, digest, go, resumed, same_runs
+from jmarl.runs.files import read_lines
+from jmarl.runs.recorder import RunRecorder
+from jmarl.runs.single import resumed_values
+from tests.support.tiny_runs import configured, digest, go, resumed, same_runs, told
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """Programs are compiled once for all runs of this file."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +39,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(algorithm, whole, tm
     """From the checkpoint of update 4, as a power failure in update 5 or 6 would leave it."""
     shutil.copytree(whole(algorithm), tmp_path / "x")
     shutil.rmtree(tmp_path / "x" / "checkpoints" / "update_6")
-    outcome = resumed(tmp_path / "x")
-    assert [entry["update"] for entry in outcome.metrics] == [5, 6]
+    resumed(tmp_path / "x")
     same_runs(tmp_path / "x", whole(algorithm))
 
 
@@ -54,13 +48,6 @@ def test_one_seed_gives_one_run_and_another_another(whole, tmp_path):
     same_runs(tmp_path / "again", whole("ippo"))
     go(configured(tmp_path / "other", seed=1))
     assert digest(tmp_path / "other", 6) != digest(whole("ippo"), 6)
-
-
-def test_without_a_checkpoint_it_begins_again(whole, tmp_path):
-    shutil.copytree(whole("ippo"), tmp_path / "x")
-    shutil.rmtree(tmp_path / "x" / "checkpoints")
-    resumed(tmp_path / "x")
-    same_runs(tmp_path / "x", whole("ippo"))
 
 
 def test_a_torn_checkpoint_and_torn_lines_are_got_over(whole, tmp_path):
@@ -78,19 +65,19 @@ def test_a_torn_checkpoint_and_torn_lines_are_got_over(whole, tmp_path):
 
 def test_a_run_is_taken_up_from_its_latest_with_its_best(tmp_path):
     config = configured(tmp_path)
-    crew = make_crew(config)
-    states = [jax.jit(crew.trainer.init)(jax.random.key(i)) for i in range(2)]
-    disk = Disk(tmp_path, config)
+    population = make_population(config)
+    states = [jax.jit(population.trainer.init)(jax.random.key(i)) for i in range(2)]
+    disk = RunRecorder(tmp_path, config)
     for update, state, score in ((2, states[0], 9.0), (4, states[1], 1.0)):
         disk.checkpoints.save(update, state, score, {"seconds": update / 8})
     disk.wait()
-    start = disk.take_up(crew)
+    start = disk.restore(population)
     disk.close()
     assert (start.update, start.seconds) == (4, 0.5)
     assert (start.best.score.tolist(), start.best.update.tolist()) == ([9.0], [2])
     pairs = (
-        (start.states.params, states[1].params),
-        (start.best.parameters.params, states[0].params),
+        (start.states.policies, states[1].policies),
+        (start.best.parameters, states[0].policies),
     )
     for ours, theirs in pairs:
         for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -101,8 +88,8 @@ def test_more_budget_is_allowed_and_a_finished_run_says_so(whole, tmp_path):
     shutil.copytree(whole("ippo"), tmp_path / "x")
     with pytest.raises(ConfigError, match=r"done its 6 updates.*--total-updates 12"):
         resumed(tmp_path / "x")
-    outcome = resumed(tmp_path / "x", total_updates=8)
-    assert [entry["update"] for entry in outcome.metrics] == [7, 8]
+    resumed(tmp_path / "x", total_updates=8)
+    assert [line["update"] for line in told(tmp_path / "x", "metrics.jsonl")][-2:] == [7, 8]
     assert (
         yaml.safe_load((tmp_path / "x" / "config.yaml").read_text(encoding="utf-8"))[
             "total_updates"
@@ -114,7 +101,7 @@ def test_more_budget_is_allowed_and_a_finished_run_says_so(whole, tmp_path):
 def test_another_network_or_world_is_refused_by_name(whole):
     path = whole("ippo")
     with pytest.raises(ConfigError, match=r"net\.hidden was \[8\], now \[16\]; num_envs was 4"):
-        resumed(path, num_envs=8, net={**TINY["net"], "hidden": [16]}, total_updates=9)
+        resumed(path, num_envs=8, net={"hidden": [16]}, total_updates=9)
     with pytest.raises(ConfigError, match="seed was 0, now 1"):
         resumed(path, seed=1, total_updates=9)
     with pytest.raises(ConfigError, match="not a run"):
@@ -123,7 +110,7 @@ def test_another_network_or_world_is_refused_by_name(whole):
 
 def test_two_processes_do_not_write_one_run(whole):
     with (
-        run_dir.claimed(whole("ippo")),
+        run_dir.lock(whole("ippo")),
         pytest.raises(ConfigError, match="another process"),
     ):
         resumed(whole("ippo"), total_updates=9)
@@ -144,10 +131,11 @@ def test_what_is_not_finite_can_be_left_out(tmp_path):
     wild = {"epochs": 1, "num_minibatches": 1, "lr": 1e30, "lr_schedule": "constant"}
     wild |= {"critic_lr_factor": 1e9}
     outcome = go(configured(tmp_path / "x", on_nonfinite="skip", ppo=wild))
-    assert outcome.metrics[-1]["update"] == 6
-    assert all(entry["losses/skipped"] == 1 for entry in outcome.metrics)
-    assert all_finite(outcome.state.params)
-    assert all(np.isfinite(entry["losses/grad_norm"]) for entry in outcome.metrics)
+    lines = told(tmp_path / "x", "metrics.jsonl")
+    assert lines[-1]["update"] == 6
+    assert all(line["losses/skipped"] == 1 for line in lines)
+    assert all_finite(outcome.state.policies)
+    assert all(np.isfinite(line["losses/grad_norm"]) for line in lines)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")
@@ -161,6 +149,6 @@ def test_a_refused_resume_leaves_the_configuration_as_it_was(tmp_path):
     before = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match="has done its 1 updates"):
         resumed(tmp_path / "run", eval_episodes=9)
-    with run_dir.claimed(tmp_path / "run"), pytest.raises(ConfigError, match="another process"):
+    with run_dir.lock(tmp_path / "run"), pytest.raises(ConfigError, match="another process"):
         resumed(tmp_path / "run", total_updates=2)
     assert (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8") == before

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from jmarl.runs.loop import Runner, Start
-from jmarl.runs.recorder import Unrecorded
+from jmarl.runs.loop import ResumePoint, Runner
+from jmarl.runs.recorder import NullRecorder
 from jmarl.runs.watchdog import Watchdog
 
 
@@ -30,10 +30,10 @@ def test_it_is_silent_while_something_moves_and_when_it_is_over():
     ("update", "words"), [(None, "no checkpoint yet"), (50, "after update 50, the last checkpoint")]
 )
 def test_the_parting_words_name_the_last_checkpoint(update, words):
-    class Saved(Unrecorded):
+    class Saved(NullRecorder):
         def last_saved(self):
             return update
 
-    runner = Runner(None, None, Start(), Saved(), None)  # only its sink is asked
+    runner = Runner(None, None, ResumePoint(), Saved(), None)  # only its sink is asked
     with pytest.warns(UserWarning, match=words):
         runner._warn_of_stall()

@@ -16,8 +16,8 @@ from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
 from jmarl.execution.compilation import jitted_init, jitted_step
 from jmarl.execution.sharding import (
-    DATA,
-    MEMBER,
+    DATA_AXIS,
+    MEMBER_AXIS,
     chosen_devices,
     make_mesh,
     places,
@@ -25,10 +25,12 @@ from jmarl.execution.sharding import (
     spread,
     state_sharding,
 )
+from jmarl.execution.train_function import make_train
+from jmarl.learning.collectives import Layout
 from jmarl.learning.episodes import play_episodes
-from jmarl.learning.vmapped import Population
+from jmarl.learning.vmapped import VmappedTrainer
+from jmarl.runs.files import read_lines
 from jmarl.runs.in_memory import train
-from jmarl.runs.logs import read_lines
 
 MEMBERS, UPDATES = 8, 3
 SCALARS = 24  # sums that a gradient step may take besides its gradient
@@ -57,14 +59,14 @@ def precise():
 
 def trainer_of(algorithm, shards):
     trainer, hyper = make_trainer(build(SMALL | {"algorithm": algorithm} | CASES[algorithm]))
-    return dataclasses.replace(trainer, shards=shards), hyper
+    return dataclasses.replace(trainer, layout=Layout(shards)), hyper
 
 
 def stepped(trainer, mesh, state, hyper, batched=False):
     """State and metrics after some updates on the mesh's devices, and what these said."""
     at = places(trainer, hyper, mesh, batched)
     step = jitted_step(trainer, MEMBERS if batched else 1, at)
-    state = jax.device_put(copied(state), at.state)  # a step takes the memory of its state
+    state = jax.device_put(copied(state), at.state)  # a step donates its buffers
     program = step.lower(state, hyper).compile()
     hyper = jax.device_put(hyper, at.hyper)
     for _ in range(UPDATES):
@@ -76,8 +78,8 @@ def stepped(trainer, mesh, state, hyper, batched=False):
 
 def on_one_device(trainer, state, hyper, batched=False):
     """The same, as one shard."""
-    trainer = dataclasses.replace(trainer, shards=1)
-    step = jax.jit((Population(trainer) if batched else trainer).step)
+    trainer = dataclasses.replace(trainer, layout=Layout())
+    step = jax.jit((VmappedTrainer(trainer) if batched else trainer).step_alike)
     for _ in range(UPDATES):
         state, metrics = step(state, hyper)
     return state, metrics
@@ -88,12 +90,12 @@ def begun(trainer):
 
 
 @pytest.fixture(scope="module")
-def population(precise):
+def vmapped(precise):
     """Eight members of different seeds and learning rates."""
     trainer, hyper = trainer_of("mappo", 1)
-    hyper = hyper.replace(lr=jnp.linspace(1e-3, 1e-2, MEMBERS))
+    hyper = hyper._replace(lr=jnp.linspace(1e-3, 1e-2, MEMBERS))
     keys = jax.random.split(jax.random.key(5), MEMBERS)
-    return trainer, hyper, jax.jit(Population(trainer).init)(keys)
+    return trainer, hyper, jax.jit(VmappedTrainer(trainer).init)(keys)
 
 
 @jax.jit
@@ -140,9 +142,9 @@ def test_worlds_on_several_devices_learn_what_they_do_on_one(algorithm, count):
     assert ours.timestep.obs.addressable_shards[0].data.shape[0] == trainer.num_envs // count
     assert ours.update == UPDATES
     if algorithm == "ppo":
-        assert 1 <= metrics["losses/epochs"] < trainer.epochs  # the KL has stopped it
+        assert 1 <= metrics["losses/epochs"] < trainer.learners[0].epochs  # the KL has stopped it
     else:
-        before = assert_only_gradients_are_summed(said, state.params)
+        before = assert_only_gradients_are_summed(said, [p.params for p in state.policies])
         assert {one.kind for one in before} == {"all-reduce"}
         assert max(one.size for one in before) <= SCALARS * 8
 
@@ -155,9 +157,9 @@ def test_worlds_of_different_devices_go_different_ways():
     places = state_sharding(trainer, make_mesh(jax.devices()[:2]))
 
     def twice(at, x, like):
-        if DATA not in at.spec:
+        if DATA_AXIS not in at.spec:
             return like
-        return jnp.concatenate([x, x], axis=at.spec.index(DATA))
+        return jnp.concatenate([x, x], axis=at.spec.index(DATA_AXIS))
 
     state = jax.tree.map(twice, places, half, whole)
     ours, _, _ = stepped(trainer, make_mesh(jax.devices()[:2]), state, hyper)
@@ -166,11 +168,11 @@ def test_worlds_of_different_devices_go_different_ways():
 
 
 @pytest.mark.parametrize("rows", [8, 2])
-def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, population):
-    trainer, hyper, states = population
+def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, vmapped):
+    trainer, hyper, states = vmapped
     mesh = make_mesh(jax.devices(), rows)
-    assert dict(mesh.shape) == {MEMBER: rows, DATA: 8 // rows}
-    trainer = dataclasses.replace(trainer, shards=8 // rows)
+    assert dict(mesh.shape) == {MEMBER_AXIS: rows, DATA_AXIS: 8 // rows}
+    trainer = dataclasses.replace(trainer, layout=Layout(8 // rows))
     ours, metrics, said = stepped(trainer, mesh, states, hyper, batched=True)
     assert_alike((ours, metrics), on_one_device(trainer, states, hyper, batched=True))
     assert ours.timestep.obs.addressable_shards[0].data.shape[:2] == (MEMBERS // rows, 4 * rows)
@@ -180,7 +182,7 @@ def test_members_and_worlds_on_several_devices_learn_what_they_do_on_one(rows, p
         assert not [one for one in said if one.loops]
         assert max(one.size for one in said) == MEMBERS * 8  # metrics, for every host to read
     else:
-        assert_only_gradients_are_summed(said, states.params)
+        assert_only_gradients_are_summed(said, [p.params for p in states.policies])
 
 
 def test_a_run_begins_alike_wherever_it_lies():
@@ -195,14 +197,14 @@ def test_episodes_are_scored_side_by_side():
 
     def score(params, place):
         key = jax.random.key(1)
-        return play_episodes(trainer.env, trainer.groups, params, key, 16, False, place=place)
+        return play_episodes(trainer.env, trainer.players, params, key, 16, False, place=place)
 
     everywhere = replicated(mesh)
-    params = jax.device_put(state.params, everywhere)
+    params = jax.device_put(state.policies, everywhere)
     share = spread(trainer.env, mesh)
     spread_out = jax.jit(lambda p: score(p, share), out_shardings=everywhere)
     program = spread_out.lower(params).compile()
-    assert_alike(program(params), jax.jit(lambda p: score(p, lambda x: x))(state.params))
+    assert_alike(program(params), jax.jit(lambda p: score(p, lambda x: x))(state.policies))
     text = program.as_text()
     assert not [one for one in collectives(text) if one.loops]
     assert "[16,3,18]" not in text  # no device sees all worlds' observations
@@ -222,7 +224,7 @@ def test_episodes_are_scored_side_by_side():
 )
 def test_devices_go_to_members_first(members, count, shape):
     mesh = make_mesh(jax.devices()[:count], members)
-    assert tuple(mesh.shape.items()) == ((MEMBER, shape[0]), (DATA, shape[1]))
+    assert tuple(mesh.shape.items()) == ((MEMBER_AXIS, shape[0]), (DATA_AXIS, shape[1]))
     assert list(mesh.devices.flat) == jax.devices()[:count]
 
 
@@ -230,7 +232,8 @@ def test_seeds_shared_out_over_devices_are_those_of_one():
     """As a user asks for it: training, evaluation, the best at the end."""
     asked = {"algorithm": "ippo", "seeds": 2, "members_per_batch": 2, "total_updates": 2}
     config = build(SMALL | asked | {"compilation_cache": False, "eval_episodes": 4})
-    told = [train(config.model_copy(update={"devices": count})).evaluations for count in (1, 2)]
+    runs = [train(config.model_copy(update={"devices": count})) for count in (1, 2)]
+    told = [list(run.recorder.entries("evaluation")) for run in runs]
     for one, two in zip(*told, strict=True):
         assert one.keys() == two.keys()
         for name in one.keys() - {"seconds"}:
@@ -255,9 +258,27 @@ def test_a_sweep_shared_out_over_devices_is_that_of_one(called, tmp_path):
         two = tmp_path / "2" / one.relative_to(tmp_path / "1")
         for ours, theirs in zip(read_lines(one), read_lines(two), strict=True):
             for name in (name for name in ours if name.startswith(("losses/", "train/"))):
-                np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+                pair = (np.array(line[name], float) for line in (ours, theirs))  # None is NaN
+                np.testing.assert_allclose(*pair, atol=1e-5)
                 compared += 1
     assert compared > 30
+
+
+def test_a_vmapped_train_function_shares_its_runs_out_over_devices():
+    """Three runs on two devices, and a run whose worlds two devices share."""
+    asked = {"algorithm": "ippo", "total_updates": 2, "ppo": LEARNED}
+    config = build(SMALL | asked)
+    keys = jax.random.split(jax.random.key(5), 3)
+    told = []
+    for count in (1, 2):
+        vmapped = make_train(config.model_copy(update={"devices": count}))
+        compiled = jax.jit(jax.vmap(vmapped)).lower(keys).compile()
+        assert len(jax.tree.leaves(compiled(keys))[0].sharding.device_set) == count
+        told.append(compiled(keys))
+    assert_alike(*told)
+    shared = jax.jit(make_train(config.model_copy(update={"devices": 2})))
+    assert "all-reduce" in shared.lower(keys[0]).compile().as_text()
+    assert_alike(shared(keys[0]), jax.tree.map(lambda x: x[0], told[0]))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +291,10 @@ def test_as_many_devices_are_taken_as_share_the_work_evenly(asked, members, worl
 
 @pytest.mark.parametrize(
     ("asked", "worlds", "words"),
-    [(9, 32, "more than the 8 that jax has made"), (8, 12, "cannot be shared out evenly over 8")],
+    [
+        (9, 32, "more than the 8 that jax has created"),
+        (8, 12, "cannot be shared out evenly over 8"),
+    ],
 )
 def test_devices_that_cannot_share_the_work_are_refused(asked, worlds, words):
     with pytest.raises(ConfigError, match=words):

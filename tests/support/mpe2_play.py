@@ -25,13 +25,16 @@ class Play(NamedTuple):
     reward: np.ndarray  # [T, E, N]
     terminated: np.ndarray  # [T, E, N]
     truncated: np.ndarray  # [T, E, N]
+    running: np.ndarray  # [T, E] whether the episode had not ended; afterwards its last step stays
+    drawn: np.ndarray  # [T, D, E] random numbers that led mpe2's steps to what they led to
+    told: dict[str, np.ndarray]  # [T, E] `numbers` of mpe2's benchmark data; {} without
     contacts: int  # pairs of solid bodies that overlapped, over all steps
 
 
 def make(scenario: str, actions: str, options: dict):
     """mpe2's parallel environment for our names of the options."""
     options = dict(options)
-    landmarks = options.pop("num_landmarks", None)
+    landmarks, stage = options.pop("num_landmarks", None), options.pop("curriculum_stage", None)
     if scenario == "simple_adversary" and "num_good" in options:
         options["N"] = options.pop("num_good")
     options = {OPTIONS.get(name, name): value for name, value in options.items()}
@@ -43,7 +46,16 @@ def make(scenario: str, actions: str, options: dict):
         world.landmarks = [type(mark)() for mark in world.landmarks]
         for mark in world.landmarks:
             mark.collide, mark.movable, mark.size = False, False, 0.05
+    if stage is not None:
+        set_stage(env.unwrapped.scenario, stage)
     return env
+
+
+def set_stage(scenario, stage: int) -> None:
+    """What mpe2's `set_curriculum_stage` means to do: in mpe2 1.1.1 a property of the base class
+    swallows the number, so that every curriculum stays at stage 0."""
+    kind = type(scenario)
+    scenario.__class__ = type(kind.__name__, (kind,), {"curriculum_stage": stage})
 
 
 def goals(scenario: str, world) -> np.ndarray:
@@ -66,12 +78,59 @@ def snapshot(scenario: str, world) -> dict[str, np.ndarray]:
     return {
         "pos": np.array([agent.state.p_pos for agent in world.agents]),
         "vel": np.array([agent.state.p_vel for agent in world.agents]),
-        "landmarks": np.array([mark.state.p_pos for mark in world.landmarks]).reshape(-1, 2),
+        "landmarks": np.array([place(mark) for mark in world.landmarks]).reshape(-1, 2),
         "message": np.array([agent.state.c for agent in speakers]).reshape(
             len(speakers), world.dim_c if speakers else 0
         ),
         "goal": goals(scenario, world),
-    }
+    } | treasures(scenario, world)
+
+
+def place(mark) -> np.ndarray:
+    """mpe2 moves treasures that were picked up far away; their place means nothing."""
+    return mark.state.p_pos if getattr(mark, "alive", True) else np.zeros(2)
+
+
+def treasures(scenario: str, world) -> dict[str, np.ndarray]:
+    """The types of treasures and of what collectors hold; -1: none."""
+    if scenario != "collect_treasure":
+        return {}
+    held = [-1 if a.holding is None else a.holding for a in world.agents if a.collector]
+    kind = [mark.type if mark.alive else -1 for mark in world.landmarks]
+    return {"kind": np.array(kind), "held": np.array(held)}
+
+
+def respawn(scenario: str, before: dict[str, np.ndarray], world) -> np.ndarray:
+    """[3K]: the uniform numbers with which the native world's treasures appear where mpe2's have,
+    and with their types."""
+    if scenario != "collect_treasure":
+        return np.zeros(0)
+    new, types = before["kind"] == -1, len(world.treasure_types)
+    places = np.where(new[:, None], [(place(mark) / 0.95 + 1) / 2 for mark in world.landmarks], 0)
+    kinds = np.where(new, [(mark.type + 0.5) / types for mark in world.landmarks], 0)
+    return np.concatenate([places.ravel(), kinds])
+
+
+def numbers(scenario: str, data: list) -> dict[str, float]:
+    """By jmarl's names what mpe2's benchmark data says, of one step; `data` by agent."""
+    if scenario == "simple_spread":
+        _, bumps, away, occupied = zip(*data, strict=True)
+        known = {"distance": away[0], "occupied_landmarks": occupied[0]}
+        return known | {"collisions": sum(bumps) / 2}
+    if scenario in ("simple_tag", "simple_world_comm"):
+        return {"collisions": sum(data)}
+    if scenario == "simple_adversary":  # squares; of good agents the last is of the goal
+        nearest = min(squares[-1] for squares in data[1:])
+        return {"adversary_distance": np.sqrt(data[0]), "good_distance": np.sqrt(nearest)}
+    if scenario == "simple_speaker_listener":
+        return {"distance": np.sqrt(-data[0])}
+    if scenario == "simple_crypto":  # message and secret: Eve, Bob, Alice
+        right = [float(message.argmax() == secret.argmax()) for message, secret in data]
+        return {"eve_right": right[0], "bob_right": right[1]}
+    if scenario == "collect_treasure":
+        carriers = sum(held is not None for held, _ in data[:-2])
+        return {"carriers": carriers, "treasures": data[0][1]}
+    return {}
 
 
 def contacts(world) -> int:
@@ -115,8 +174,8 @@ def play(
     firsts, met = [], 0
     for episode in range(episodes):
         env.reset(seed=seed + episode)
-        if episode % 2:
-            for entity in world.entities:
+        if episode % 2:  # a line stays, because mpe2 remembers its places
+            for entity in world.agents if scenario == "simple_line" else world.entities:
                 entity.state.p_pos = crowd * entity.state.p_pos
         observe = env.unwrapped.scenario.observation
         firsts.append([observe(agent, world) for agent in world.agents])
@@ -132,8 +191,9 @@ def play(
                 chosen = {a: int(rng.integers(env.action_space(a).n)) for a in env.possible_agents}
                 action = np.array(list(chosen.values()))
             before = snapshot(scenario, world)
-            obs, reward, terminated, truncated, _ = env.step(chosen)
+            obs, reward, terminated, truncated, info = env.step(chosen)
             met += contacts(world)
+            data = [info[a].get("benchmark_data") for a in env.possible_agents]
             steps.append(
                 {
                     "before": before,
@@ -144,9 +204,13 @@ def play(
                     "reward": [reward[a] for a in env.possible_agents],
                     "terminated": [terminated[a] for a in env.possible_agents],
                     "truncated": [truncated[a] for a in env.possible_agents],
+                    "running": True,
+                    "drawn": respawn(scenario, before, world),
+                    "told": numbers(scenario, data) if options.get("benchmark_data") else {},
                 }
             )
-        record.append(steps)
+        missing = env.unwrapped.max_cycles - len(steps)
+        record.append(steps + [steps[-1] | {"running": False}] * missing)
 
     def stacked(name: str) -> np.ndarray:
         return np.array([[step[name] for step in steps] for steps in zip(*record, strict=True)])
@@ -167,7 +231,7 @@ def play(
 
     return Play(
         agents=list(env.possible_agents),
-        worlds={name: over_time(name) for name in ("pos", "vel", "landmarks", "message", "goal")},
+        worlds={name: over_time(name) for name in record[0][0]["before"]},
         first_obs=[np.stack([first[i] for first in firsts]) for i in range(len(world.agents))],
         actions=stacked("action"),
         obs=per_agent("obs"),
@@ -176,5 +240,13 @@ def play(
         reward=stacked("reward"),
         terminated=stacked("terminated"),
         truncated=stacked("truncated"),
+        running=stacked("running"),
+        drawn=np.moveaxis(stacked("drawn"), 1, 2),
+        told={
+            name: np.array(
+                [[s["told"][name] for s in steps] for steps in zip(*record, strict=True)]
+            )
+            for name in record[0][0]["told"]
+        },
         contacts=met,
     )

@@ -37,6 +37,17 @@ def evaluated(update, value, **more):
     )
 
 
+def contested(update, **returns):
+    """The same where teams are opponents: a return of each team and none of all."""
+    lines = {team: evaluated(update, value) for team, value in returns.items()}
+    by_team = {
+        key + (f"/{team}" if "/" in key else ""): value
+        for team, line in lines.items()
+        for key, value in line.items()
+    }
+    return by_team | {"teams": list(returns)}
+
+
 def measured(update, **more):
     """A line of metrics.jsonl."""
     return {

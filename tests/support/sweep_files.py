@@ -2,9 +2,9 @@
 
 import json
 
-from jmarl.config.sweep_options import build
+from jmarl.config.sweep_values import build
+from jmarl.runs.files import member_name
 from jmarl.sweeps.plan import plan
-from jmarl.sweeps.results import member_name
 
 STEPS = 3200  # of an update with the default options
 
@@ -13,9 +13,9 @@ def planned(**values):
     return plan(build(values))
 
 
-def write_member(path, index, total, returns, every=1):
+def write_member(path, index, total, returns, every=1, name=None):
     """One greedy evaluation each, and at last the absolute metric, which is no score."""
-    folder = path / member_name(index, total)
+    folder = path / (name or member_name(index, total))
     folder.mkdir()
     lines = [
         {
@@ -30,7 +30,8 @@ def write_member(path, index, total, returns, every=1):
         for i, value in enumerate(returns)
     ]
     if lines:
-        lines.append({**lines[-1], "absolute": True, "eval/return_mean": 1e9})
+        about = {name: lines[-1][name] for name in ("update", "steps", "seconds")}
+        lines.append({**about, "absolute": True, "absolute/return_mean": 1e9})
     (folder / "evals.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
     )

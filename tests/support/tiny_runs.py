@@ -6,7 +6,7 @@ from rich.console import Console
 
 from jmarl.config.train_config import build
 from jmarl.replays.best_gif import draw_best
-from jmarl.runs.logs import read_lines
+from jmarl.runs.files import read_lines
 from jmarl.runs.single import check_continuation, resumed_values, run
 
 TINY = {
@@ -18,18 +18,21 @@ TINY = {
     "eval_episodes": 4,
     "tensorboard": False,
     "gif": False,
-    "net": {"n_embd": 8, "hidden": [8]},
+    "net": {"hidden": [8]},
     "ppo": {"epochs": 1, "num_minibatches": 1},
     "quiet": True,
 }
-WORLDS = {"ppo": {"env": "mpe/simple", "actions": "continuous", "num_envs": 4}}
+# What an algorithm needs besides; "mat" stands for all transformers.
+OWN = {
+    "ppo": {"env": "mpe/simple", "actions": "continuous", "num_envs": 4},
+    "mat": {"net": {"n_embd": 8}},
+}
 OF_TIME = ("seconds", "charts/SPS", "charts/compile_s")
 
 
 def configured(path, algorithm="ippo", **values):
-    return build(
-        TINY | {"algorithm": algorithm, "run_dir": path} | WORLDS.get(algorithm, {}) | values
-    )
+    own = OWN.get(algorithm.partition("_")[0], {})
+    return build(TINY | {"algorithm": algorithm, "run_dir": path} | own | values)
 
 
 def go(config):

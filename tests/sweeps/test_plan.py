@@ -4,12 +4,15 @@ import contextlib
 import itertools
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jmarl.config.sweep_options import build
+from jmarl.config.sweep_values import build, to_yaml
 from jmarl.errors import ConfigError
-from jmarl.sweeps.plan import plan, traced
+from jmarl.sweeps.plan import confirmation, plan, resolved, traced
+
+MAPPO = {"algorithm": "mappo"}
 
 
 def planned(**values):
@@ -34,7 +37,7 @@ def test_a_grid_of_traced_values_is_one_group():
 
 
 def test_every_static_value_is_a_group_of_its_own():
-    made = planned(grid={"net.hidden": [[8], [8, 8]], "lr": [1e-3, 2e-3]}, seeds=2)
+    made = planned(grid={"net.hidden": [[8], [8, 8]], "lr": [1e-3, 2e-3]}, base=MAPPO, seeds=2)
     assert [[m.index for m in group.members] for group in made.groups] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
@@ -105,6 +108,60 @@ def test_equal_draws_are_one_setting():
     assert [m.setting for m in made.members] == [0, 0, 1, 1]
 
 
+def stored(sweep):
+    """The sweep's file after it began."""
+    return to_yaml(sweep.model_copy(update={"resolved": resolved(plan(sweep))}))
+
+
+def test_a_resumed_sweep_has_the_settings_that_it_began_with():
+    """Not those of today's defaults: here the file says what another version began."""
+    base = {"net": {"hidden": [8]}, "env_options": {"num_agents": 4}}
+    random = {"lr": {"log_uniform": [1e-4, 1e-2]}}
+    sweep = build(
+        {"base": base, "grid": {"algorithm": ["mat", "ppo"]}, "random": random, "seeds": 2}
+    )
+    began = yaml.safe_load(stored(sweep))
+    assert plan(build(began | {"resume": "there"})) == plan(sweep)
+    began["resolved"]["shared"]["keep_checkpoints"] = 77
+    again = plan(build(began | {"resume": "there"}))
+    assert {member.config.keep_checkpoints for member in again.members} == {77}
+    assert plan(build(began)) == plan(sweep)  # a new sweep from the same file
+    del began["resolved"]  # as earlier versions wrote it
+    assert plan(build(began | {"resume": "there"})) == plan(sweep)
+
+
+def test_a_thousand_settings_are_stored_shortly():
+    random = {"lr": {"log_uniform": [1e-4, 1e-2]}, "gamma": {"uniform": [0.9, 0.99]}}
+    text = stored(build({"random": random, "samples": 1000, "base": MAPPO}))
+    assert len(text) < 60_000
+    assert "&" not in text  # nothing stands for something else
+    assert len(yaml.safe_load(text)["resolved"]["settings"]) == 1000
+
+
+def test_a_confirmation_has_seeds_that_the_search_did_not_see():
+    made = planned(grid={"lr": [1e-3, 2e-3]}, seeds=3, base={"seed": 7})
+    group = confirmation(made, 1, 4)
+    assert [member.seed for member in group.members] == [10, 11, 12, 13]
+    assert {(m.settings["ppo.lr"], m.config.ppo.lr) for m in group.members} == {(2e-3, 2e-3)}
+    assert [member.config.seed for member in group.members] == [10, 11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds"),
+    [
+        ({"grid": {"lr": [1, 2]}}, 0),
+        ({"grid": {"lr": [1, 2]}, "halving": True}, 3),
+        ({"grid": {"lr": [1, 2]}, "halving": True, "seeds": 5}, 5),
+        ({"random": {"lr": {"choice": [1, 2]}}}, 3),
+        ({"random": {"lr": {"choice": [1, 2]}}, "pbt": True}, 0),
+        ({"random": {"lr": {"choice": [1, 2]}}, "confirm_seeds": 0}, 0),
+        ({"grid": {"lr": [1, 2]}, "confirm_seeds": 2}, 2),
+    ],
+)
+def test_searches_are_confirmed_unless_told_otherwise(values, seeds):
+    assert build(values).confirmations == seeds
+
+
 def test_a_narrow_range_is_kept_whatever_the_digits():
     made = planned(random={"lr": {"uniform": [0.12345678, 0.12345679]}}, samples=3)
     assert all(0.12345678 <= m.settings["ppo.lr"] <= 0.12345679 for m in made.members)
@@ -121,11 +178,12 @@ def test_a_narrow_range_is_kept_whatever_the_digits():
         ),
         ({"base": {"num_envs": 0}, "seeds": 2}, "num_envs=0 is refused"),
         ({"grid": {"lr": [1e-3]}, "pbt": True}, "pbt needs at least 2 members"),
-        ({"grid": {"lr": [1e-3]}, "halving": True}, "keeps one of 2 members, but there is only 1"),
+        ({"seeds": 8, "halving": True}, "keeps one of 2 settings, but there is only 1"),
         (
-            {"seeds": 3, "halving": True, "halving_factor": 4},
-            "keeps one of 4 members, but there are only 3",
+            {"grid": {"lr": [1, 2, 3]}, "halving": True, "halving_factor": 4},
+            "keeps one of 4 settings, but there are only 3",
         ),
+        ({"grid": {"n_embd": [8, 16]}, "seeds": 2, "halving": True}, "here each setting has its"),
     ],
 )
 def test_faults_are_told_with_their_setting(values, words):

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from jmarl.sweeps.plots import _axis, _line, write_plots
-from jmarl.sweeps.results import rank, write_results
+from jmarl.sweeps.results import write_results
+from jmarl.sweeps.scores import rank
 from tests.support.sweep_files import planned, write_sweep
 
 BUDGET = {"total_updates": 2}
@@ -17,13 +18,13 @@ def drawn(path, made, returns):
 
 
 def ranked(made, last):
-    lines = [[{"steps": 6400, "eval/return_mean": float(value)}] for value in last]
-    return rank(made, lines).members
+    lines = [{"steps": 6400, "eval/return_mean": float(value)} for value in last]
+    return rank(made, lines, [({"update": 0, **m.settings},) for m in made.members]).members
 
 
 def test_a_grid_has_marginals_pairs_and_curves(tmp_path):
     grid = {"lr": [1e-3, 1e-2], "entropy_coef": [0.0, 1e-3, 0.1], "net.hidden": [[8], [8, 8]]}
-    made = planned(base=BUDGET, grid=grid, seeds=2)
+    made = planned(base=BUDGET | {"algorithm": "ippo"}, grid=grid, seeds=2)
     returns = [[-9.0, -8.0 + i, -7.0 + i] for i in range(len(made.members))]
     returns[3] = [-9.0, None]
     returns[4] = [-9.0, -8.0]  # stopped early
@@ -71,7 +72,8 @@ def test_where_all_failed_nothing_is_drawn(tmp_path):
     ],
 )
 def test_axes_suit_their_values(name, values, kind, ordered):
-    made = planned(base=BUDGET, grid={name: values})
+    base = BUDGET if name == "algorithm" else BUDGET | {"algorithm": "ippo"}
+    made = planned(base=base, grid={name: values})
     axis = _axis(name, ranked(made, range(len(values))))
     assert (axis.kind, axis.values) == (kind, ordered)
     assert axis.at(ordered[1]) == (1.0 if kind == "category" else ordered[1])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +13,14 @@ import pytest
 from rich.console import Console
 
 import jmarl
-from jmarl.config.sweep_options import build
+from jmarl.config.sweep_values import build, read_sweep
 from jmarl.config.train_config import build as build_run
 from jmarl.config.train_config import read_preset
 from jmarl.errors import ConfigError
 from jmarl.sweeps.plan import plan
 from jmarl.sweeps.results import write_results
 from jmarl.sweeps.run import run_sweep
-from tests.support.tiny_runs import TINY, told
+from tests.support.tiny_runs import TINY, digest, told
 
 RUN = {k: v for k, v in TINY.items() if k != "quiet"} | {"algorithm": "ippo", "total_updates": 8}
 LR = [1e-3, 5e-3, 1e-2, 2e-2]
@@ -63,6 +64,29 @@ def test_the_losers_of_each_rung_go_no_further(halved):
         assert min(scores[i] for i in on) >= max(scores[i] for i in scores if i not in on)
 
 
+def test_the_winner_is_trained_once_more_with_fresh_seeds(halved, tmp_path):
+    """And a resume that was killed in the middle of it gives the same."""
+    ranking = write_results(halved, plan(build(read_sweep(halved / "sweep.yaml"))))
+    assert ranking.best.steps == 8 * 20
+    seeds = sorted((halved / "confirmation").glob("seed_*"))
+    assert [seed.name for seed in seeds] == ["seed_1", "seed_2", "seed_3"]
+    assert {read_preset(seed / "config.yaml")["ppo"]["lr"] for seed in seeds} == {
+        ranking.best.settings["ppo.lr"]
+    }
+    lasts = [told(seed, "evals.jsonl")[-1] for seed in seeds]
+    assert [line["update"] for line in lasts] == [8, 8, 8]
+    mean = np.mean([line["eval/return_mean"] for line in lasts])
+    np.testing.assert_allclose(ranking.confirmed.iqm, mean)
+    again = tmp_path / "again"
+    shutil.copytree(halved, again)
+    shutil.rmtree(again / "confirmation" / "checkpoints" / "update_8")
+    (again / "confirmation" / "finished.json").unlink()
+    assert go_on(again)[0].stopped_by is None
+    assert digest(again / "confirmation", 8) == digest(halved / "confirmation", 8)
+    for seed in seeds:
+        assert told(again / "confirmation" / seed.name, "evals.jsonl") == told(seed, "evals.jsonl")
+
+
 def test_a_dropped_member_keeps_its_best_policy(halved):
     for member in sorted(halved.glob("member_*")):
         policy = jmarl.load_policy(member)
@@ -97,14 +121,72 @@ def test_pbt_copies_and_changes(tmp_path):
     ).read_text(encoding="utf-8")
 
 
-def test_a_group_may_have_one_member(tmp_path):
-    """Where only static options differ, each value is a group."""
+def go_on(path):
+    sweep = build({**read_sweep(path / "sweep.yaml"), "resume": path, "quiet": True})
+    members = plan(sweep)
+    return run_sweep(sweep, members, Console(quiet=True)), members
+
+
+def assert_same_sweeps(one, other):
+    group = "group_0"
+    assert digest(one / group, 8) == digest(other / group, 8)
+    exchanges = "group_0/pbt.jsonl"
+    assert (one / exchanges).read_text(encoding="utf-8") == (other / exchanges).read_text(
+        encoding="utf-8"
+    )
+    for ours in sorted(one.glob("member_*")):
+        theirs = other / ours.name
+        for name in ("metrics.jsonl", "evals.jsonl"):
+            assert told(ours, name) == told(theirs, name)
+        hyper = [
+            json.loads((path / "summary.json").read_text(encoding="utf-8"))["hyper"]
+            for path in (ours, theirs)
+        ]
+        assert hyper[0] == hyper[1]
+
+
+def test_a_resumed_exchange_is_the_uninterrupted_one_bit_for_bit(tmp_path):
+    """From the checkpoint of the first exchange, and from a kill just before the end."""
+    whole = tmp_path / "whole"
+    kept = RUN | {"keep_checkpoints": 9}
+    swept(whole, base=kept, pbt=True, pbt_every=3, members_per_batch=4)
+    for name, lost in (("cut", ("update_4", "update_6", "update_8")), ("end", ())):
+        again = tmp_path / name
+        shutil.copytree(whole, again)
+        (again / "group_0" / "finished.json").unlink()
+        for update in lost:
+            shutil.rmtree(again / "group_0" / "checkpoints" / update, ignore_errors=True)
+        assert go_on(again)[0].stopped_by is None
+        assert (again / "group_0" / "finished.json").is_file()
+        assert_same_sweeps(again, whole)
+
+
+def test_a_member_that_diverges_does_not_win(tmp_path):
     path = tmp_path / "sweep"
-    base = RUN | {"total_updates": 2}
-    swept(path, base=base, grid={"num_envs": [4, 6]})
-    assert last_updates(path) == [2, 2]
+    base = RUN | {"total_updates": 4, "ppo": TINY["ppo"] | {"lr_schedule": "constant"}}
+    grid = {"lr": [1e30, 1e-3]}
+    _, members = swept(path, base=base, grid=grid, seeds=2, members_per_batch=4, halving=True)
+    ranking = write_results(path, members)
+    assert [one.settings["ppo.lr"] for one in ranking.settings] == [1e-3, 1e30]
+    assert [one.failed for one in ranking.settings] == [0, 2]
+    assert ranking.confirmed.settings == {"ppo.lr": 1e-3}
+    assert "losses/" in ranking.settings[1].reasons[0]
+    assert read_preset(path / "best.yaml")["ppo"]["lr"] == 1e-3
+
+
+def test_a_group_may_have_one_member_and_may_fail_as_a_whole(tmp_path):
+    """Where only static options differ, each value is a group; the others go on."""
+    path = tmp_path / "sweep"
+    ppo = TINY["ppo"] | {"lr_schedule": "constant", "lr": 1e30}
+    base = RUN | {"total_updates": 4, "ppo": ppo}
+    _, members = swept(path, base=base, grid={"on_nonfinite": ["stop", "skip"]})
     assert len(list(path.glob("group_*"))) == 2
-    assert jmarl.load_policy(path / "member_001", which="latest").config.num_envs == 6
+    assert last_updates(path) == [0, 4]
+    assert jmarl.load_policy(path / "member_001", which="latest").config.on_nonfinite == "skip"
+    first, second = write_results(path, members).settings
+    assert (first.settings["on_nonfinite"], second.failed) == ("skip", 1)
+    assert "losses/" in second.reasons[0]
+    assert go_on(path)[0].stopped_by is None  # there is nothing left to do
 
 
 def test_contests_have_no_winner_to_select(tmp_path):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jmarl.config.train_config import build
-from jmarl.learning.ppo_loss import Hyper
-from jmarl.sweeps.selection import exchange, perturbed, rung_updates, survivors
+from jmarl.learning.ppo_loss import HyperParams
+from jmarl.sweeps.selection import exploit_and_explore, perturbed, rung_updates, survivors
 
 NAN = float("nan")
 
@@ -27,20 +27,45 @@ def test_rungs_are_geometric_and_the_end_is_none(total, rungs, factor, expected)
 
 
 @pytest.mark.parametrize(
-    ("scores", "factor", "expected"),
+    ("scores", "settings", "factor", "expected"),
     [
-        ([3, 1, 2, 4], 2, [0, 3]),
-        ([3, 1, 2, 4, 0], 2, [0, 2, 3]),  # ⌈5/2⌉ = 3
-        ([-9, -1, -5], 3, [1]),
-        ([NAN, -100, NAN, -200], 2, [1, 3]),
-        ([1, 1, 1, 1], 2, [0, 1]),  # of equals the first
-        ([NAN, NAN, NAN], 2, [0, 1]),
-        ([-np.inf, NAN, 0, np.inf], 4, [3]),
-        ([5], 2, [0]),
+        ([3, 1, 2, 4], range(4), 2, [0, 3]),
+        ([3, 1, 2, 4, 0], range(5), 2, [0, 2, 3]),  # ⌈5/2⌉ = 3
+        ([-9, -1, -5], range(3), 3, [1]),
+        ([NAN, -100, NAN, -200], range(4), 2, [1, 3]),
+        ([1, 1, 1, 1], range(4), 2, [0, 1]),  # of equals the first
+        ([NAN, NAN, NAN], range(3), 2, [0, 1]),
+        ([5], [7], 2, [0]),
+        ([9, 0, 4, 6], [3, 3, 5, 5], 2, [2, 3]),  # 4.5 and 5: the best seed alone is no setting
+        ([9, 4, 0, 6], [3, 5, 3, 5], 2, [1, 3]),  # wherever they stand
+        ([9, NAN, 0, 1], [0, 0, 1, 1], 2, [2, 3]),  # who lost a seed comes after who did not
+        ([0, 1, 1, 90, 0, 2, 2, 3], [0] * 4 + [1] * 4, 2, [4, 5, 6, 7]),  # the middle two: 1 and 2
     ],
 )
-def test_the_best_part_survives(scores, factor, expected):
-    assert survivors(np.array(scores, float), factor).tolist() == expected
+def test_the_best_settings_survive_with_all_their_seeds(scores, settings, factor, expected):
+    found = survivors(np.array(scores, float), np.array(settings), factor)
+    assert found.tolist() == expected
+
+
+def test_the_winner_of_equals_is_lucky_and_its_confirmation_is_not():
+    """8 equal settings × 4 seeds, 2,000 times; a score is the seed's own, the same at every rung.
+    Selecting seeds reports single survivors, 2.0 deviations too high; selecting settings the best
+    of 8 means of 4, 1.42/2 by theory; four fresh seeds are right on average."""
+    rng = np.random.default_rng(0)
+    settings = np.repeat(np.arange(8), 4)
+    lucky, selected, confirmed = [], [], []
+    for _ in range(2000):
+        scores = rng.normal(size=32)
+        seeds, kept = np.argsort(-scores)[:4], np.arange(32)  # 32 → 16 → 8 → 4
+        lucky.append(max(scores[seeds[settings[seeds] == s]].mean() for s in settings[seeds]))
+        for _ in range(3):
+            kept = kept[survivors(scores[kept], settings[kept], 2)]
+        assert len(kept) == 4
+        selected.append(scores[kept].mean())
+        confirmed.append(rng.normal(size=4).mean())
+    assert 1.9 < np.mean(lucky) < 2.1
+    assert 0.6 < np.mean(selected) < 0.75
+    assert abs(np.mean(confirmed)) < 0.05
 
 
 SCORES = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=12)
@@ -50,20 +75,25 @@ SCORES = st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, ma
 @given(SCORES, st.integers(2, 5))
 def test_survivors_are_never_none_and_no_worse_than_the_rest(scores, factor):
     scores = np.array(scores)
-    kept = survivors(scores, factor)
+    kept = survivors(scores, np.arange(len(scores)), factor)
     assert len(kept) == -(-len(scores) // factor)
     assert np.all(np.diff(kept) > 0)
+    scores[np.isinf(scores)] = NAN
     lost = np.delete(scores, kept)
     if not np.isnan(lost).all():
         assert not np.isnan(scores[kept]).any()
         assert scores[kept].min() >= np.nanmax(lost)
 
 
+def of_ppo(*names):
+    return {name: f"ppo.{name}" for name in names}
+
+
 def test_the_worst_copy_the_best_and_are_changed_a_little():
     """8 members, a quarter: members 1 and 6 are the worst, 3 and 4 the best."""
     scores = np.array([4, 0, 5, 9, 8, 3, NAN, 2])
     hyper = {"lr": np.arange(1.0, 9.0), "gamma": np.full(8, 0.9), "clip_eps": np.arange(8) / 8}
-    source, changed = exchange(scores, hyper, ["ppo.lr", "gamma"], 0, 100, 0.25, 1.25)
+    source, changed = exploit_and_explore(scores, hyper, of_ppo("lr", "gamma"), 0, 100, 0.25, 1.25)
     assert [i for i in range(8) if source[i] != i] == [1, 6]
     for member in (1, 6):
         assert source[member] in (3, 4)
@@ -81,7 +111,7 @@ def test_the_worst_copy_the_best_and_are_changed_a_little():
 def test_exchanges_are_the_same_again_and_others_at_other_updates():
     scores, hyper = np.arange(40.0), {"lr": np.full(40, 1e-3)}
     one, again, later, other = (
-        exchange(scores, hyper, ["lr"], seed, update, 0.25, 1.2)
+        exploit_and_explore(scores, hyper, of_ppo("lr"), seed, update, 0.25, 1.2)
         for seed, update in ((1, 5), (1, 5), (1, 6), (2, 5))
     )
     assert one[0].tolist() == again[0].tolist()
@@ -92,14 +122,14 @@ def test_exchanges_are_the_same_again_and_others_at_other_updates():
 
 def test_both_directions_are_taken():
     scores, hyper = np.arange(40.0), {"lr": np.ones(40)}
-    _, changed = exchange(scores, hyper, ["lr"], 0, 0, 0.25, 2.0)
+    _, changed = exploit_and_explore(scores, hyper, of_ppo("lr"), 0, 0, 0.25, 2.0)
     assert set(changed["lr"].tolist()) == {0.5, 1.0, 2.0}
 
 
 @pytest.mark.parametrize("scores", [[NAN, NAN, NAN], [1.0]])
 def test_with_nobody_to_learn_from_nothing_moves(scores):
     hyper = {"lr": np.ones(len(scores), np.float32)}
-    source, changed = exchange(np.array(scores), hyper, ["lr"], 0, 0, 0.5, 2.0)
+    source, changed = exploit_and_explore(np.array(scores), hyper, of_ppo("lr"), 0, 0, 0.5, 2.0)
     assert source.tolist() == list(range(len(scores)))
     assert changed["lr"].tolist() == hyper["lr"].tolist()
 
@@ -121,7 +151,7 @@ def test_changes_worked_by_hand(name, value, factor, expected):
     np.testing.assert_allclose(found, [expected], rtol=1e-12)
 
 
-NAMES = sorted(Hyper.__dataclass_fields__)
+NAMES = sorted(HyperParams._fields)
 VALUES = {
     "gamma": st.floats(0, 1, width=32),
     "gae_lambda": st.floats(0, 1, width=32),
@@ -143,7 +173,7 @@ def test_exchanges_stay_legal(data, factor, seed, update):
         )
         for name in data.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True))
     }
-    source, changed = exchange(scores, hyper, list(hyper), seed, update, 0.3, factor)
+    source, changed = exploit_and_explore(scores, hyper, of_ppo(*hyper), seed, update, 0.3, factor)
     assert source.shape == (size,)
     moved = source != np.arange(size)
     assert moved.sum() <= max(1, round(0.3 * size))
@@ -152,5 +182,6 @@ def test_exchanges_stay_legal(data, factor, seed, update):
         assert values.dtype == np.float32
         assert values[~moved].tolist() == hyper[name][~moved].tolist()
         for value in values[moved]:
-            build({"ppo": {name: float(value)}})  # refuses what is out of range
+            chosen = {"algorithm": "mappo", "ppo": {name: float(value)}}
+            build(chosen)  # refuses what is out of range
             assert np.isfinite(value)

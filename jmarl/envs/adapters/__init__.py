@@ -1,1 +1,1 @@
-"""Worlds of other libraries as jmarl's environments."""
+"""Adapters that turn worlds of other libraries into jmarl environments."""

@@ -1,8 +1,8 @@
 """MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`. Playground
-has the tasks of the DM Control Suite, so `dm_control/<domain>/<task>` names them too.
+contains the tasks of the DM Control Suite, so `dm_control/<domain>/<task>` names them too.
 
-Both give `reset(key) -> state` and `step(state, action) -> state` with `obs`, `reward` and `done`;
-`done` is a true end. The time limit is kept here.
+Both have `reset(key) -> state` and `step(state, action) -> state` with `obs`, `reward` and `done`,
+where `done` means termination. This adapter adds the time limit.
 """
 
 import importlib.util
@@ -14,9 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jaxtyping import Array, Float, Int, Key, PyTree, Shaped
 
 from jmarl.envs.base import EnvSpec, Team
-from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.envs.batched import Batched, StepResult, View, padded_view
 from jmarl.envs.spaces import Box
 from jmarl.errors import ConfigError, check_int, check_known, unknown
 from jmarl.types import float_dtype
@@ -25,13 +26,13 @@ BRAX_EPISODE_LENGTH = 1000
 
 
 class TimedState(struct.PyTreeNode):
-    world: Any
-    step: jax.Array  # [] int32
+    world: PyTree
+    step: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class BraxWorld:
-    """One world with Brax's interface, and a time limit."""
+    """One world with Brax's interface and a time limit."""
 
     name: str
     env: Any
@@ -39,12 +40,12 @@ class BraxWorld:
     spec: EnvSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spec", self._describe())
+        object.__setattr__(self, "spec", self._make_spec())
 
-    def _describe(self) -> EnvSpec:
+    def _make_spec(self) -> EnvSpec:
         obs = jax.eval_shape(self.env.reset, jax.random.key(0)).obs
         if not hasattr(obs, "size"):
-            raise ConfigError(f"{self.name} does not give one observation vector.")
+            raise ConfigError(f"{self.name} does not return one observation vector.")
         return EnvSpec(
             name=self.name,
             agents=("agent_0",),
@@ -56,27 +57,27 @@ class BraxWorld:
             dialect=self.name.partition("/")[0],
         )
 
-    def reset(self, key: jax.Array) -> tuple[TimedState, View]:
+    def reset(self, key: Key[Array, ""]) -> tuple[TimedState, View]:
         world = self.env.reset(key)
         return TimedState(world, jnp.zeros((), jnp.int32)), self._view(world.obs)
 
     def step(
-        self, key: jax.Array, state: TimedState, action: jax.Array
-    ) -> tuple[TimedState, Outcome]:
-        del key  # these worlds carry their own
+        self, key: Key[Array, ""], state: TimedState, action: Float[Array, "N D"]
+    ) -> tuple[TimedState, StepResult]:
+        del key  # the state of these worlds contains a key
         world = self.env.step(state.world, action[0])
         state = TimedState(world, state.step + 1)
         terminated = jnp.asarray(world.done, bool)
         truncated = (state.step >= self.episode_length) & ~terminated
         reward = jnp.asarray(world.reward, float_dtype()).reshape(1)
-        return state, Outcome(self._view(world.obs), reward, terminated, truncated)
+        return state, StepResult(self._view(world.obs), reward, terminated, truncated)
 
-    def _view(self, obs: jax.Array) -> View:
+    def _view(self, obs: Shaped[Array, "..."]) -> View:
         return padded_view(self.spec, [jnp.ravel(obs).astype(float_dtype())])
 
 
 def require(extra: str, name: str) -> None:
-    """Refuse a world whose package is not installed, naming the extra that brings it."""
+    """Refuse a world whose package is not installed; the message names the extra to install."""
     module = {"playground": "mujoco_playground", "brax": "brax"}[extra]
     if importlib.util.find_spec(module) is None:
         raise ConfigError(
@@ -86,15 +87,15 @@ def require(extra: str, name: str) -> None:
 
 
 def playground_name(name: str, task: str) -> str:
-    """`dm_control/cartpole/balance` → `CartpoleBalance`, as Playground calls the same task."""
+    """Playground's name of a task: `cartpole/balance` → `CartpoleBalance`."""
     parts = task.split("/")
     if len(parts) != 2 or not all(re.fullmatch(r"[a-z][a-z0-9_]*", part) for part in parts):
         raise ConfigError(
             f"environment {name!r} is malformed: write dm_control/DOMAIN/TASK, such as "
             "dm_control/cartpole/balance."
         )
-    named = {"ball_in_cup/catch": "BallInCup", "point_mass/easy": "PointMass"}  # only these differ
-    return named.get(task, "".join(word.capitalize() for word in re.split("[/_]", task)))
+    exceptions = {"ball_in_cup/catch": "BallInCup", "point_mass/easy": "PointMass"}
+    return exceptions.get(task, "".join(word.capitalize() for word in re.split("[/_]", task)))
 
 
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
@@ -118,7 +119,7 @@ def _load_playground(name: str, world: str) -> tuple[Any, int]:
     if world not in registry.ALL_ENVS:
         raise unknown("environment", name, [f"playground/{known}" for known in registry.ALL_ENVS])
     config = registry.get_default_config(world)
-    # the default, warp, is for NVIDIA's devices; XLA runs everywhere
+    # The default, warp, requires NVIDIA devices; the XLA implementation runs everywhere.
     warp = jax.default_backend() == "gpu"
     overrides = {} if warp or "impl" not in config else {"impl": "jax"}
     env = registry.load(world, config=config, config_overrides=overrides)

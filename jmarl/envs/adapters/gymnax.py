@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Key, Num, PyTree, Shaped
 
 from jmarl.envs.base import EnvSpec, Team
-from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.envs.batched import Batched, StepResult, View, padded_view
 from jmarl.envs.spaces import Box, Discrete, Space
 from jmarl.errors import ConfigError, check_known, unknown
 from jmarl.types import float_dtype
@@ -17,7 +18,7 @@ from jmarl.types import float_dtype
 
 @dataclass(frozen=True)
 class GymnaxWorld:
-    """One gymnax world under fixed parameters."""
+    """One gymnax world with fixed parameters."""
 
     name: str
     env: Any
@@ -25,9 +26,9 @@ class GymnaxWorld:
     spec: EnvSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spec", self._describe())
+        object.__setattr__(self, "spec", self._make_spec())
 
-    def _describe(self) -> EnvSpec:
+    def _make_spec(self) -> EnvSpec:
         obs, _ = jax.eval_shape(self.env.reset_env, jax.random.key(0), self.params)
         return EnvSpec(
             name=f"gymnax/{self.name}",
@@ -40,11 +41,13 @@ class GymnaxWorld:
             dialect="gymnax",
         )
 
-    def reset(self, key: jax.Array) -> tuple[Any, View]:
+    def reset(self, key: Key[Array, ""]) -> tuple[PyTree, View]:
         obs, state = self.env.reset_env(key, self.params)
         return state, self._view(obs)
 
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]:
+    def step(
+        self, key: Key[Array, ""], state: PyTree, action: Num[Array, " N *entries"]
+    ) -> tuple[PyTree, StepResult]:
         shape = self.env.action_space(self.params).shape
         obs, state, reward, terminated, _ = self.env.step_env(
             key, state, action[0].reshape(shape), self.params
@@ -52,9 +55,9 @@ class GymnaxWorld:
         terminated = jnp.asarray(terminated, bool).reshape(())
         truncated = jnp.asarray(self.env.is_truncated(state, self.params), bool) & ~terminated
         reward = jnp.asarray(reward, float_dtype()).reshape(1)
-        return state, Outcome(self._view(obs), reward, terminated, truncated.reshape(()))
+        return state, StepResult(self._view(obs), reward, terminated, truncated.reshape(()))
 
-    def _view(self, obs: jax.Array) -> View:
+    def _view(self, obs: Shaped[Array, "..."]) -> View:
         return padded_view(self.spec, [jnp.ravel(obs).astype(float_dtype())])
 
     def _space(self) -> Space:
@@ -63,7 +66,7 @@ class GymnaxWorld:
             return Discrete(int(space.n))
         if not hasattr(space, "low"):
             kind = type(space).__name__
-            raise ConfigError(f"gymnax/{self.name} has a {kind} action space, not supported.")
+            raise ConfigError(f"gymnax/{self.name} has a {kind} action space: not supported.")
         size = max(1, int(jnp.prod(jnp.array(space.shape))))
         low = jnp.broadcast_to(jnp.asarray(space.low).ravel(), (size,)).tolist()
         high = jnp.broadcast_to(jnp.asarray(space.high).ravel(), (size,)).tolist()
@@ -71,7 +74,7 @@ class GymnaxWorld:
 
 
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
-    """Options are the world's own parameters, such as `max_steps_in_episode`."""
+    """Options: the parameters of the gymnax world, such as `max_steps_in_episode`."""
     import gymnax
 
     if world not in gymnax.registered_envs:

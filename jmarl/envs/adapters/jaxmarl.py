@@ -1,8 +1,8 @@
-"""Any JaxMARL world with vector (or flattenable) observations, as `jaxmarl/<registered name>`.
+"""JaxMARL worlds with one observation array per agent, as `jaxmarl/<registered name>`.
 
-JaxMARL has one `done`. Here it is split: a world that ran out of time is truncated, one that was
-decided is terminated. Its own `step` resets at once and loses the last observation, so the
-adapter uses `step_env`, which does not.
+JaxMARL has a single `done`. The adapter splits it: a world that ran out of time is truncated, one
+that was decided is terminated. JaxMARL's `step` resets immediately and loses the last observation,
+so the adapter calls `step_env`, which does not reset.
 """
 
 import importlib
@@ -11,61 +11,67 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Key, Num, PyTree, Shaped
 
+from jmarl.envs.adapters.jaxmarl_options import check_actions, check_options, jaxmarl_options
 from jmarl.envs.base import EnvSpec, Team
-from jmarl.envs.batched import Batched, Outcome, View, padded_view
+from jmarl.envs.batched import Batched, StepResult, View, padded_view
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete, Space
 from jmarl.errors import ConfigError, unknown
 from jmarl.types import float_dtype
 
-WORLD_STATE = "world_state"  # the key under which SMAX hands out its global state
+WORLD_STATE = "world_state"  # the key of SMAX's global state among its observations
 BRAX_WORLDS = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
-AGAINST_THE_WORLD = ("HeuristicEnemySMAX", "LearnedPolicyEnemySMAX")  # one team, can win
+AGAINST_THE_WORLD = ("HeuristicEnemySMAX", "LearnedPolicyEnemySMAX")  # one team; it can win
 TELL = 2  # switch_riddle's action that ends the game
 
-# (environment, state before, joint action, state after) → [] bool: the outcome was decided,
-# not merely out of time. Asked only when the episode is over.
-Decided = Callable[[Any, Any, jax.Array, Any], jax.Array]
+# Other libraries' objects, whose types jmarl cannot name: a JaxMARL environment and its state.
+Foreign = Any
+# (environment, state before, joint action, state after) → whether the outcome was decided, as
+# opposed to out of time. Only its value at the end of an episode counts.
+Flag = Bool[Array, ""]
+Decided = Callable[[Foreign, Foreign, Array, Foreign], Flag]
 
 
-def _never(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _never(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del env, before, action, after
     return jnp.zeros((), bool)
 
 
-def _riddle_told(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _riddle_solved(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del env, after
     in_room = jnp.arange(action.shape[0]) == before.agent_in_room
     return (in_room & (action == TELL)).any()
 
 
-def _battle_over(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _battle_over(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del before, action
     allies, enemies = _sides_alive(env, after)
     return ~allies | ~enemies
 
 
-def _sides_alive(env: Any, state: Any) -> tuple[jax.Array, jax.Array]:
-    """Whether any ally and any enemy lives in SMAX."""
-    alive = getattr(state, "state", state).unit_alive  # EnemySMAX wraps SMAX's own state
+def _sides_alive(env: Foreign, state: Foreign) -> tuple[Flag, Flag]:
+    """Whether any ally and any enemy is alive in SMAX."""
+    alive = getattr(state, "state", state).unit_alive  # EnemySMAX wraps the state of SMAX
     return alive[: env.num_allies].any(), alive[env.num_allies :].any()
 
 
-def _not_out_of_steps(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _steps_remain(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del before, action
     return jnp.asarray(after.step < env.max_steps)
 
 
-def _fallen(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _fallen(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del env, before, action
     return after.info["truncation"] == 0
 
 
-def _always(env: Any, before: Any, action: jax.Array, after: Any) -> jax.Array:
+def _always(env: Foreign, before: Foreign, action: Array, after: Foreign) -> Flag:
     del env, before, action, after
     return jnp.ones((), bool)
 
@@ -75,14 +81,14 @@ class JaxMarlWorld:
     """One JaxMARL world."""
 
     name: str
-    env: Any
+    env: Foreign
     decided: Decided
     spec: EnvSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "spec", self._describe())
+        object.__setattr__(self, "spec", self._make_spec())
 
-    def _describe(self) -> EnvSpec:
+    def _make_spec(self) -> EnvSpec:
         obs, _ = jax.eval_shape(self.env.reset, jax.random.key(0))
         agents = tuple(self.env.agents)
         sizes = tuple(obs[agent].size for agent in agents)
@@ -100,19 +106,21 @@ class JaxMarlWorld:
             winnable=self.name in AGAINST_THE_WORLD,
         )
 
-    def reset(self, key: jax.Array) -> tuple[Any, View]:
+    def reset(self, key: Key[Array, ""]) -> tuple[PyTree, View]:
         obs, state = self.env.reset(key)
         return state, self._view(obs, state, None)
 
-    def step(self, key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]:
+    def step(
+        self, key: Key[Array, ""], state: PyTree, action: Num[Array, " N *entries"]
+    ) -> tuple[PyTree, StepResult]:
         agents = self.spec.agents
-        own = {a: self._own_action(i, action[i]) for i, a in enumerate(agents)}
-        obs, after, rewards, dones, _ = self.env.step_env(key, state, own)
+        actions = {agent: self._unpadded(i, action[i]) for i, agent in enumerate(agents)}
+        obs, after, rewards, dones, _ = self.env.step_env(key, state, actions)
         out = jnp.stack([jnp.asarray(dones[agent]).reshape(()) for agent in agents])
         over = jnp.asarray(dones["__all__"]).reshape(())
         decided = self.decided(self.env, state, action, after)
         reward = jnp.stack([jnp.asarray(rewards[agent]).reshape(()) for agent in agents])
-        return after, Outcome(
+        return after, StepResult(
             view=self._view(obs, after, ~out | over),
             reward=reward.astype(float_dtype()),
             terminated=jnp.where(over, decided, out),
@@ -120,38 +128,44 @@ class JaxMarlWorld:
             won=over & ~_sides_alive(self.env, after)[1] if self.spec.winnable else None,
         )
 
-    def _own_action(self, i: int, action: jax.Array) -> jax.Array:
-        """Without the padding."""
+    def _unpadded(self, i: int, action: Num[Array, "*padded"]) -> Num[Array, "*entries"]:
+        """The entries of agent i's action that its space has."""
         space = self.spec.action_spaces[i]
         return action[: space.size] if isinstance(space, Box) else action
 
-    def _view(self, obs: Mapping[str, jax.Array], state: Any, active: jax.Array | None) -> View:
+    def _view(
+        self,
+        obs: Mapping[str, Shaped[Array, "..."]],
+        state: PyTree,
+        active: Bool[Array, " N"] | None,
+    ) -> View:
         dtype = float_dtype()
-        flat = {name: jnp.ravel(x).astype(dtype) for name, x in obs.items()}
-        own = [flat[agent] for agent in self.spec.agents]
-        return padded_view(self.spec, own, flat.get(WORLD_STATE), self._mask(state), active)
+        vectors = {name: jnp.ravel(x).astype(dtype) for name, x in obs.items()}
+        of_agents = [vectors[agent] for agent in self.spec.agents]
+        mask = self._mask(state)
+        return padded_view(self.spec, of_agents, vectors.get(WORLD_STATE), mask, active)
 
-    def _mask(self, state: Any) -> jax.Array | None:
+    def _mask(self, state: PyTree) -> Bool[Array, "N A"] | None:
         if self._legal is None:
             return None
-        legal, wide = self._legal(state), self.spec.action_space.size
+        legal, size = self._legal(state), self.spec.action_space.size
         rows = [jnp.ravel(legal[agent]).astype(bool) for agent in self.spec.agents]
-        return jnp.stack([jnp.pad(row, (0, wide - row.shape[0])) for row in rows])
+        return jnp.stack([jnp.pad(row, (0, size - row.shape[0])) for row in rows])
 
     @cached_property
-    def _legal(self) -> Callable[[Any], Mapping[str, jax.Array]] | None:
-        """The world's own account of legal actions, if it gives one per discrete choice."""
+    def _legal(self) -> Callable[[PyTree], Mapping[str, Array]] | None:
+        """The world's function of legal actions, if it has one with a flag per discrete choice."""
         from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 
         if hasattr(self.env, "get_legal_moves"):  # hanabi
             return self.env.get_legal_moves
-        given = type(self.env).get_avail_actions is not MultiAgentEnv.get_avail_actions
+        defined = type(self.env).get_avail_actions is not MultiAgentEnv.get_avail_actions
         discrete = isinstance(_space(self.env.action_space(self.env.agents[0])), Discrete)
-        return self.env.get_avail_actions if given and discrete else None
+        return self.env.get_avail_actions if defined and discrete else None
 
     def _episode_length(self) -> int | None:
         if self.name.startswith("MPE_"):
-            return self.env.max_steps + 1  # JaxMARL compares before it counts: 26 for 25
+            return self.env.max_steps + 1  # JaxMARL compares before it increments: 26 for 25
         if self.name == "coin_game":
             return self.env.num_inner_steps * self.env.num_outer_steps
         if self.name == "hanabi":
@@ -159,30 +173,30 @@ class JaxMarlWorld:
         return getattr(self.env, "max_steps", getattr(self.env, "episode_length", None))
 
 
-def _longest_hanabi(env: Any) -> int:
+def _longest_hanabi(env: Foreign) -> int:
     """Turns of the longest legal game, which ends one round after the last card is drawn. A turn
-    either draws a card and returns at most one hint token, or spends one: with K tokens at first
-    and D cards to draw, at most K + D - 1 hints come before the last draw."""
+    either draws a card and returns at most one hint token, or spends one: with K initial tokens
+    and D cards to draw, at most K + D - 1 hints precede the last draw."""
     drawn = int(env.deck_size) - env.num_agents * env.hand_size
     if drawn <= 0:  # the first turn already belongs to the last round
         return env.num_agents + 1
     return env.max_info_tokens + (drawn - 1) + drawn + env.num_agents
 
 
-def _decided(name: str, env: Any) -> Decided:
+def _decided(name: str, env: Foreign) -> Decided:
     if name.startswith(("MPE_", "overcooked", "coin_game")):
-        return _never  # they end by the clock alone
+        return _never  # only the time limit ends them
     if name == "switch_riddle":
-        return _riddle_told
+        return _riddle_solved
     if "SMAX" in name:
         return _battle_over
     if name in BRAX_WORLDS:
         return _fallen
-    return _not_out_of_steps if hasattr(env, "max_steps") else _always
+    return _steps_remain if hasattr(env, "max_steps") else _always
 
 
 def _teams(name: str, agents: tuple[str, ...]) -> tuple[Team, ...]:
-    """Sides of a contest by JaxMARL's agent names; in coin_game everyone plays for himself."""
+    """Teams by JaxMARL's agent names; in coin_game every agent is its own team."""
     if name == "coin_game":
         return tuple(Team(agent, (i,)) for i, agent in enumerate(agents))
     sides = {"adversary": "adversary", "leadadversary": "adversary", "eve": "adversary"}
@@ -196,7 +210,7 @@ def _teams(name: str, agents: tuple[str, ...]) -> tuple[Team, ...]:
     )
 
 
-def _space(space: Any) -> Space:
+def _space(space: Foreign) -> Space:
     kind = type(space).__name__
     if kind == "Discrete":
         return Discrete(int(space.n))
@@ -211,8 +225,8 @@ def _space(space: Any) -> Space:
 
 
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
-    """Options are those of the JaxMARL world; also `map_name="3m"` for SMAX and a layout's name
-    for overcooked."""
+    """Options: those of the JaxMARL world; also `map_name="3m"` for SMAX, the name of a layout for
+    overcooked, and `actions` for particle worlds."""
     jaxmarl = import_jaxmarl()
     registered_envs = jaxmarl.registered_envs
     if world not in registered_envs:
@@ -222,46 +236,31 @@ def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
 
         require("brax", name)
         options = {"auto_reset": False, **options}
-    options = _named_options(world, options)
+    given = jaxmarl_options(world, options)
     try:
-        env = jaxmarl.make(world, **options)
+        env = jaxmarl.make(world, **given)
     except TypeError as error:
         raise ConfigError(f"{name}: {error}.") from None
     except (ValueError, AssertionError, ImportError) as error:
         raise ConfigError(f"{name} cannot be built: {error}") from None
+    check_options(name, env, given)
     obs = jax.eval_shape(env.reset, jax.random.key(0))[0]
     if not isinstance(obs, dict) or not set(env.agents) <= set(obs):
-        given = ", ".join(map(repr, obs)) if isinstance(obs, dict) else type(obs).__name__
+        seen = ", ".join(map(repr, obs)) if isinstance(obs, dict) else type(obs).__name__
         raise ConfigError(
-            f"{name} is not supported: its observations are {given}, not one array per agent."
+            f"{name} is not supported: its observations are {seen}, not one array per agent."
         )
-    return Batched(JaxMarlWorld(world, env, _decided(world, env)))
+    made = JaxMarlWorld(world, env, _decided(world, env))
+    check_actions(made.spec, options.get("actions"))
+    return Batched(made)
 
 
-def import_jaxmarl() -> Any:
-    """The package, quietly: it announces itself and leaves sys.stdout and sys.stderr replaced."""
+def import_jaxmarl() -> ModuleType:
+    """Import jaxmarl without its output: it prints a banner and replaces sys.stdout and
+    sys.stderr."""
     streams = sys.stdout, sys.stderr, sys.__stdout__
     sys.stdout = sys.__stdout__ = io.StringIO()  # pyright: ignore[reportAttributeAccessIssue]
     try:
         return importlib.import_module("jaxmarl")
     finally:
         sys.stdout, sys.stderr, sys.__stdout__ = streams  # pyright: ignore
-
-
-def _named_options(world: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of maps and layouts become what JaxMARL takes in their place."""
-    options = dict(options)
-    if "SMAX" in world and "map_name" in options:
-        from jaxmarl.environments.smax.smax_env import MAP_NAME_TO_SCENARIO
-
-        map_name = options.pop("map_name")
-        if map_name not in MAP_NAME_TO_SCENARIO:
-            raise unknown("SMAX map", str(map_name), MAP_NAME_TO_SCENARIO)
-        options["scenario"] = MAP_NAME_TO_SCENARIO[map_name]
-    if world == "overcooked" and isinstance(options.get("layout"), str):
-        from jaxmarl.environments.overcooked.layouts import overcooked_layouts
-
-        if options["layout"] not in overcooked_layouts:
-            raise unknown("overcooked layout", options["layout"], overcooked_layouts)
-        options["layout"] = overcooked_layouts[options["layout"]]
-    return options

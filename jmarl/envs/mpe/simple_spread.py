@@ -3,35 +3,42 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Key
 
+from jmarl.envs.mpe.neighbours import seen_agents, seen_landmarks
+from jmarl.envs.mpe.options import check_curriculum, check_neighbours, check_only_mpe2
 from jmarl.envs.mpe.world import (
     Agent,
-    Cast,
+    Entities,
     Landmark,
     World,
     at_rest,
     features,
-    others,
-    relative,
     root,
     square_norm,
     touching,
 )
-from jmarl.errors import check_float, check_int
-from jmarl.kernels.short_reductions import fold, total
+from jmarl.errors import check_bool, check_float, check_int
+from jmarl.kernels.short_reductions import reduce_unrolled, short_max, short_sum
 
-MESSAGE_SIZE = 2  # agents are silent, yet mpe2 shows each other's (zero) messages
+MESSAGE_SIZE = 2  # agents are silent, but mpe2's observations include their (zero) messages
+OCCUPIED = 0.1  # a landmark is, if an agent is nearer
+STAGES = 2
 
 
 @dataclass(frozen=True)
 class SimpleSpread:
     num_agents: int = 3
     num_landmarks: int | None = None  # None: as many as agents
-    local_ratio: float = 0.5  # of each agent's own collisions in its reward (mpe2)
+    local_ratio: float = 0.5  # weight of an agent's own collisions in its reward (mpe2)
     dialect: str = "mpe2"
+    num_agent_neighbors: int | None = None  # how many other agents are seen; None: all
+    num_landmark_neighbors: int | None = None
+    terminate_on_success: bool = False  # end when every landmark is occupied
+    curriculum: bool = False
+    curriculum_stage: int = 0  # 0: collisions cost nothing; 1: they do
 
     name: ClassVar[str] = "simple_spread"
 
@@ -41,56 +48,87 @@ class SimpleSpread:
             object.__setattr__(self, "num_landmarks", self.num_agents)
         check_int("num_landmarks", self.num_landmarks, low=1)
         check_float("local_ratio", self.local_ratio, 0.0, 1.0)
+        check_neighbours(self.num_agent_neighbors, self.num_landmark_neighbors)
+        check_bool("terminate_on_success", self.terminate_on_success)
+        check_curriculum(self.curriculum, self.curriculum_stage, STAGES)
+        new = ("num_agent_neighbors", "num_landmark_neighbors", "terminate_on_success")
+        check_only_mpe2(self.dialect, {k: getattr(self, k) for k in (*new, "curriculum")})
 
     @property
-    def cast(self) -> Cast:
+    def entities(self) -> Entities:
         assert self.num_landmarks is not None
-        return Cast(
+        return Entities(
             agents=tuple(Agent(f"agent_{i}", radius=0.15) for i in range(self.num_agents)),
             landmarks=(Landmark(),) * self.num_landmarks,
             solid_agents=True,
         )
 
-    def start(self, keys: jax.Array) -> World:
+    def start(self, keys: Key[Array, " E"]) -> World:
         landmark_range = 1.0 if self.dialect == "mpe2" else 0.8
-        return at_rest(self.cast, keys, landmark_range)
+        return at_rest(self.entities, keys, landmark_range)
 
-    def observe(self, world: World) -> list[jax.Array]:
-        """Own velocity and place, where landmarks and others are, what the others say: nothing."""
-        n, num_envs = self.num_agents, world.pos.shape[-1]
-        seen = [
+    def observe(self, world: World) -> list[Float[Array, "_ _ E"]]:
+        """Own velocity and position, relative positions of landmarks and other agents (all, or the
+        nearest), their (zero) messages."""
+        agents = seen_agents(world.pos, self.num_agent_neighbors)
+        n, seen, _, num_envs = agents.shape
+        blocks = [
             world.vel,
             world.pos,
-            features(relative(world.landmarks, world.pos)),
-            features(others(relative(world.pos, world.pos))),
-            jnp.zeros((n, MESSAGE_SIZE * (n - 1), num_envs)),
+            features(seen_landmarks(world, self.num_landmark_neighbors)),
+            features(agents),
+            jnp.zeros((n, MESSAGE_SIZE * seen, num_envs)),
         ]
-        return [jnp.concatenate(seen, axis=1)]
+        return [jnp.concatenate(blocks, axis=1)]
 
-    def reward(self, world: World) -> jax.Array:
-        """With D = Σ_landmarks distance to the nearest agent and c_i the others that i touches:
-        mpe2  r_i = -(1-ρ)·D - ρ·c_i;  on-policy  r = Σ_i (-D - c_i - 1), the same for all."""
-        uncovered = total(root(nearest_square(world.landmarks, world.pos)))[None]
-        bumps = collisions(world.pos, self.cast.radius)
+    def reward(self, world: World) -> Float[Array, "N E"]:
+        """With D = Σ_landmarks distance to the nearest agent and c_i the number of others that i
+        touches: mpe2  r_i = -(1-ρ)·D - ρ·c_i;  on-policy  r = Σ_i (-D - c_i - 1) for all."""
+        uncovered = short_sum(self._distances(world))[None]
+        bumps = collisions(world.pos, self.entities.radius)
         if self.dialect == "onpolicy":
-            # an agent always "touches" itself there, hence the further -1
-            shared = -self.num_agents * (uncovered + 1) - total(bumps)[None]
+            # In the on-policy code an agent also collides with itself, hence the additional -1.
+            shared = -self.num_agents * (uncovered + 1) - short_sum(bumps)[None]
             return jnp.broadcast_to(shared, bumps.shape)
+        if self.curriculum and not self.curriculum_stage:
+            bumps = jnp.zeros_like(bumps)
         return -(1 - self.local_ratio) * uncovered - self.local_ratio * bumps
 
+    def success(self, world: World) -> Bool[Array, " E"]:
+        """Every landmark is occupied."""
+        return short_max(self._distances(world)) < OCCUPIED
 
-def nearest_square(places: jax.Array, agents: jax.Array) -> jax.Array:
-    """[K, E]: the squared distance from each of `places` to the agent nearest to it."""
+    def info(self, world: World) -> dict[str, Float[Array, " E"]]:
+        """The sum of landmarks' distances to their nearest agents, pairs of agents that touch, and
+        occupied landmarks."""
+        away = self._distances(world)
+        return {
+            "distance": short_sum(away),
+            "collisions": short_sum(collisions(world.pos, self.entities.radius)) / 2,
+            "occupied_landmarks": short_sum((away < OCCUPIED).astype(away.dtype)),
+        }
+
+    def _distances(self, world: World) -> Float[Array, "L E"]:
+        """From each landmark to the nearest agent."""
+        return root(nearest_square(world.landmarks, world.pos))
+
+
+def nearest_square(
+    places: Float[Array, "K 2 E"], agents: Float[Array, "N 2 E"]
+) -> Float[Array, "K E"]:
+    """The squared distance from each of `places` to the nearest agent."""
     far = jnp.full((places.shape[0], places.shape[-1]), jnp.inf)
-    return fold(lambda best, pos: jnp.minimum(best, square_norm(places - pos[None])), far, agents)
+    return reduce_unrolled(
+        lambda best, pos: jnp.minimum(best, square_norm(places - pos[None])), far, agents
+    )
 
 
-def collisions(pos: jax.Array, radius: np.ndarray) -> jax.Array:
-    """[N, E]: how many others each agent touches."""
+def collisions(pos: Float[Array, "N 2 E"], radius: Float[np.ndarray, " N"]) -> Float[Array, "N E"]:
+    """How many other agents each agent touches."""
     zero = jnp.zeros((pos.shape[0], pos.shape[-1]))
 
-    def count(bumps: jax.Array, other: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def count(bumps: Array, other: tuple[Array, Array]) -> Array:
         place, other_radius = other
         return bumps + touching(pos, radius, place, other_radius)
 
-    return fold(count, zero, (pos, radius)) - 1  # each touches itself
+    return reduce_unrolled(count, zero, (pos, radius)) - 1  # each agent touches itself

@@ -1,0 +1,1 @@
+"""Faults, each tried on real commands: what survives them, and what is lost."""

@@ -1,0 +1,1 @@
+"""Weights of the reference implementations: their names and jmarl's, both ways."""

@@ -1,0 +1,1 @@
+"""jmarl's worlds through the interfaces of other libraries: PettingZoo, Gymnasium, JaxMARL."""
