@@ -1,5 +1,6 @@
 """Strictness for every test: no silent broadcasting of ranks, no random key used twice."""
 
+import gc
 import os
 import shutil
 import sys
@@ -25,6 +26,10 @@ if "XLA_FLAGS" not in os.environ and not os.environ.get("JMARL_TEST_OPTIMISED"):
 # The suite's processes share the cores: torch's threads would wait for each other, busily. Torch
 # reads this when it is imported; the benchmarks choose for themselves.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Tracing makes millions of small objects that stay; looking through them all takes a tenth of the
+# suite's time with Python's own thresholds.
+gc.set_threshold(200_000, 50, 1_000)
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)

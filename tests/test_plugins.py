@@ -227,6 +227,7 @@ BOOM = """def boom(_):
         jax.debug.callback(boom, state.step)"""
 
 
+@pytest.mark.long
 def test_a_run_whose_plugin_raises_in_the_middle_keeps_what_it_has(written, called, tmp_path):
     """The first updates are on disk; mended, the plug-in must be named again, and the run ends."""
     flag, run = tmp_path / "flag", tmp_path / "run"

@@ -10,7 +10,7 @@ from jax import lax
 
 from jmarl.errors import ConfigError
 from jmarl.evaluation.trained_policy import TrainedPolicy
-from jmarl.learning.acting import Play, all_noise, init_memory, play_step
+from jmarl.learning.acting import Play, begin_episodes, play_step
 from jmarl.types import PolicyState, TimeStep
 
 
@@ -53,8 +53,7 @@ def _play(
 ) -> tuple[TimeStep, TimeStep, jax.Array]:
     """The first time step `[E, …]`, those of all steps `[T, E, …]`, and actions `[T, E, N, …]`."""
     env, players = policy.env, policy.players
-    reset_key, act_key, world_key = jax.random.split(key, 3)
-    state, first = env.reset(reset_key, episodes)
+    start, given = begin_episodes(env, players, key, episodes, steps)
 
     def step(now: Play, given: tuple) -> tuple[Play, tuple[TimeStep, jax.Array]]:
         noise, step_key = given
@@ -62,10 +61,8 @@ def _play(
         after, turn = play_step(env.spec, players, policies, now, noise, advance, greedy)
         return after, (after.timestep, turn.action)
 
-    noise = all_noise(players, jax.random.split(act_key, episodes), steps)
-    start = Play(init_memory(players, episodes), state, first)
-    _, (after, action) = lax.scan(step, start, (noise, jax.random.split(world_key, steps)))
-    return first, after, action
+    _, (after, action) = lax.scan(step, start, given)
+    return start.timestep, after, action
 
 
 def _arranged(first: Any, after: Any, action: np.ndarray) -> EpisodeArrays:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jmarl.envs.base import EnvSpec
+from jmarl.envs.base import Env, EnvSpec
 from jmarl.policies.base import Player, draw_noise, joint_action, player_view
 from jmarl.types import (
     EnvState,
@@ -120,3 +120,20 @@ def all_noise(players: Sequence[Player], keys: jax.Array, steps: int) -> tuple[N
 def init_memory(players: Sequence[Player], num_envs: int) -> tuple[Memory, ...]:
     """Every player's memory at the start of episodes."""
     return tuple(player.policy.memory(num_envs) for player in players)
+
+
+def begin_episodes(
+    env: Env,
+    players: Sequence[Player],
+    key: jax.Array,
+    episodes: int,
+    steps: int,
+    place: Callable[[Any], Any] = lambda worlds: worlds,
+) -> tuple[Play, tuple[tuple[Noise, ...], jax.Array]]:
+    """So many worlds at the start of an episode, and what a scan over their steps reads: the noise
+    and the worlds' key of each. `place` is given the worlds after their reset."""
+    reset_key, act_key, world_key = jax.random.split(key, 3)
+    state, timestep = place(env.reset(reset_key, episodes))
+    noise = all_noise(players, jax.random.split(act_key, episodes), steps)
+    start = Play(init_memory(players, episodes), state, timestep)
+    return start, (noise, jax.random.split(world_key, steps))

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
-from jmarl.learning.acting import Play, all_noise, init_memory, play_step
+from jmarl.learning.acting import begin_episodes, play_step
 from jmarl.policies.base import Player
 from jmarl.stats import summary
 from jmarl.types import PolicyState, TimeStep
@@ -62,7 +62,7 @@ def play_episodes(
     steps = env.spec.episode_length
     if steps is None:
         raise ConfigError(f"{env.spec.name} has no episode length, so it cannot be scored.")
-    reset_key, act_key, world_key = jax.random.split(key, 3)
+    start, given = begin_episodes(env, players, key, episodes, steps, place)
 
     def step(carry: tuple, given: tuple) -> tuple:
         before, seen, running = carry
@@ -73,13 +73,8 @@ def play_episodes(
         seen = seen.after(timestep, running)
         return (after, seen, running * (1.0 - timestep.over)), None
 
-    state, timestep = place(env.reset(reset_key, episodes))
-    start = Play(init_memory(players, episodes), state, timestep)
-    noise = all_noise(players, jax.random.split(act_key, episodes), steps)
-    step_keys = jax.random.split(world_key, steps)
-    (_, seen, _), _ = lax.scan(
-        step, (start, Episodes.none(timestep), jnp.ones(episodes)), (noise, step_keys)
-    )
+    none = Episodes.none(start.timestep)
+    (_, seen, _), _ = lax.scan(step, (start, none, jnp.ones(episodes)), given)
     return seen
 
 

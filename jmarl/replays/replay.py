@@ -18,7 +18,7 @@ from jmarl.envs.mpe.world import Entities, World, where_worlds
 from jmarl.errors import ConfigError
 from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.execution.compiler import quick_options
-from jmarl.learning.acting import Play, all_noise, init_memory, play_step
+from jmarl.learning.acting import Play, begin_episodes, play_step
 from jmarl.policies.base import Player
 from jmarl.replays.attention import RecordedDecision, TeamAttention, attention_of, make_attention
 from jmarl.replays.legend import ScenarioLegend, legend_of
@@ -178,7 +178,7 @@ def play_steps(
     record_decisions: bool = False,
 ) -> PlayedSteps:
     """The episodes that `play_episodes` plays from the same key."""
-    reset_key, act_key, world_key = jax.random.split(key, 3)
+    start, given = begin_episodes(env, players, key, episodes, env.episode_length)
 
     def step(carry: tuple[Play, World, jax.Array], given: tuple) -> tuple:
         (now, shown, running), (noise, step_key) = carry, given
@@ -195,10 +195,7 @@ def play_steps(
         after = now, shown, running & ~now.timestep.over
         return after, (shown, turn.action, reward, running, decisions)
 
-    start = Play(init_memory(players, episodes), *env.reset(reset_key, episodes))
     first, running = start.env.world, jnp.ones(episodes, bool)
-    noise = all_noise(players, jax.random.split(act_key, episodes), env.episode_length)
-    given = noise, jax.random.split(world_key, env.episode_length)
     _, played = lax.scan(step, (start, first, running), given)
     after, action, reward, running, decisions = played
     move = moves(env, action) * running[:, :, None, None]

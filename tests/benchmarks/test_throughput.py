@@ -101,6 +101,7 @@ def measured():
         return throughput.measure("ippo/2", options, subjects, peak)
 
 
+@pytest.mark.long
 def test_subjects_take_turns_in_processes_of_their_own(measured):
     value = {(row.subject, row.metric): row.value for row in measured}
     for subject in ("jmarl", "torch_vectorised"):

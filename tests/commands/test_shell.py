@@ -149,6 +149,7 @@ def test_an_ascii_locale_is_enough(piped, tmp_path):
     assert "Set PYTHONUTF8=1" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_sweep_and_help_in_ascii(tmp_path):
     base = "num_envs=4 rollout_length=5 total_updates=2 algorithm=ippo eval_episodes=4"
     swept = ["--base", *base.split(), "ppo.num_minibatches=1", "--grid", "lr=1e-3,1e-4"]
@@ -165,6 +166,7 @@ def test_a_sweep_and_help_in_ascii(tmp_path):
         assert "+-" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
     reason="only root can become a user without a passwd entry",
@@ -267,6 +269,7 @@ def frames(text):
     return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
 
 
+@pytest.mark.long
 def test_narrow_terminals_show_the_bar_the_updates_and_the_time_left(tmp_path):
     words = command("train", *TINY, "--total-updates", "400", "--run-dir", "x")
     seen, now = {80: "", 60: ""}, 80
@@ -291,6 +294,7 @@ def test_metrics_go_where_there_is_no_room():
     assert fitted(parts, 11) == ""
 
 
+@pytest.mark.long
 def test_a_dumb_terminal_gets_lines_as_they_come(tmp_path):
     """Also: a cache that the user has set up for jax counts more than ours."""
     caches = {

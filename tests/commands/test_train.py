@@ -128,6 +128,7 @@ def interrupted(number, cwd):
     return process.returncode, out, command, options
 
 
+@pytest.mark.long
 def test_after_a_signal_it_goes_on_as_if_nothing_had_been(tmp_path):
     code, out, command, options = interrupted(signal.SIGTERM, tmp_path)
     assert code == 143

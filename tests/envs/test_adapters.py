@@ -153,6 +153,7 @@ def test_jaxmarl_switch_riddle_tells_the_end_of_the_game_from_the_end_of_time():
 HANABI = {"num_colors": 1, "hand_size": 2, "max_info_tokens": 2}  # ten cards
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("players", "hand_size", "turns"),
     [
@@ -186,6 +187,7 @@ def test_jaxmarl_hanabi_lasts_as_long_as_there_are_hints_and_cards(players, hand
     assert not out.truncated.any()
 
 
+@pytest.mark.long
 def test_jaxmarl_hanabi_is_trained_and_scored():
     chosen = {
         "algorithm": "ippo",

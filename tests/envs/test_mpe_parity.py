@@ -149,6 +149,7 @@ def check_play(play, env, tolerance, rounded, free_running=True):
     assert play.terminated.any() == env.ends_early
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_whole_episodes_in_single_precision(scenario):
     actions = ("discrete", "continuous")[list(SCENARIOS).index(scenario) % 2]
@@ -166,6 +167,7 @@ def test_whole_episodes_in_double_precision(scenario, actions, x64):
     check_play(play, jmarl.make(f"mpe/{scenario}", actions=actions), 1e-9, rounded=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scenario", "options"), OTHER_SIZES)
 def test_other_numbers_of_everything(scenario, options, x64):
     play = mpe2_play.play(scenario, "discrete", options, EPISODES, 13, crowd=0.3)

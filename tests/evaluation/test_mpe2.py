@@ -12,6 +12,7 @@ from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.learning.episodes import play_episodes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scenario", "actions"),
     [

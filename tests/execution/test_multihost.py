@@ -132,17 +132,20 @@ def cut(cwd, name):
     return path
 
 
+@pytest.mark.long
 def test_two_processes_train_as_two_devices_of_one(cwd, runs):
     assert updates(cwd / "pair") == [*range(1, UPDATES + 1)]
     same(cwd / "pair", cwd / "alone")
 
 
+@pytest.mark.long
 def test_only_the_first_process_speaks(runs):
     first, second = runs[0]
     assert "run: pair" in first
     assert second == ""
 
 
+@pytest.mark.long
 def test_the_first_process_draws_what_all_have_learned(cwd, runs):
     assert (cwd / "pair" / "replay.gif").read_bytes().startswith(b"GIF89a")
     assert not (cwd / "alone" / "replay.gif").exists()
@@ -163,10 +166,12 @@ def resumed(cwd, runs):
     return by_one, by_four, stopped
 
 
+@pytest.mark.long
 def test_one_process_goes_on_with_the_run_of_two(cwd, resumed):
     same(resumed[0], cwd / "alone")
 
 
+@pytest.mark.long
 def test_four_processes_go_on_with_the_run_of_two(cwd, resumed):
     done = updates(resumed[1])
     assert done == [*range(1, done[-1] + 1)]
@@ -175,6 +180,7 @@ def test_four_processes_go_on_with_the_run_of_two(cwd, resumed):
     assert after[CUT] != before[CUT]  # the budget, and with it the learning rate, is another
 
 
+@pytest.mark.long
 def test_a_signal_to_one_process_stops_all(resumed):
     _, path, ((_, said, err), *others) = resumed
     assert [code for code, _, _ in resumed[2]] == [128 + signal.SIGTERM] * 4, err
@@ -183,6 +189,7 @@ def test_a_signal_to_one_process_stops_all(resumed):
     assert checkpoints(path)[-1] == updates(path)[-1]
 
 
+@pytest.mark.long
 def test_a_killed_process_ends_the_other_and_the_run_goes_on_without_it(cwd):
     path = cwd / "killed"
     with started(cwd, *together(2, *TINY, *ENDLESS, "--run-dir", path.name)) as processes:
@@ -198,6 +205,7 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on_without_it(cwd):
     assert updates(path) == [*range(1, more + 1)]
 
 
+@pytest.mark.long
 def test_what_the_first_process_refuses_ends_all(cwd):
     (cwd / "taken").mkdir()
     (cwd / "taken" / "config.yaml").touch()

@@ -43,6 +43,7 @@ def same(one, other, atol=2e-5):
             np.testing.assert_allclose(ours, theirs, atol=atol)
 
 
+@pytest.mark.long
 def test_members_learn_the_same_in_batches_of_any_size(crews):
     (_, alone, states), (_, paired, others) = crews[1], crews[2]
     same(states.policies, others.policies)
@@ -86,6 +87,7 @@ def test_the_best_are_kept_member_by_member(crews, per_batch):
         same(population.best.of(member), mine, atol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_survivors_take_the_places_of_the_others(crews, per_batch):
     population, _, states = crews[per_batch]
@@ -102,6 +104,7 @@ def test_survivors_take_the_places_of_the_others(crews, per_batch):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_who_is_left_goes_on_and_is_played_with_its_own_best(crews, per_batch):
     population, _, states = crews[per_batch]

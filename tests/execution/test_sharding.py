@@ -33,6 +33,7 @@ T, E, SHARDS = 4, 12, 3
 WIDTHS = {"actor": 2, "critic": 1}  # rows per world that each net remembers
 
 
+@pytest.mark.long
 def test_on_eight_devices():
     """jax counts its devices once per process, and other tests want one."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"

@@ -90,6 +90,7 @@ class Unequal:
         return bits, StepResult(view, reward, jnp.array(True), jnp.array(False))
 
 
+@pytest.mark.long
 def test_agents_apart_learn_whatever_others_are_paid():
     """With one advantage norm for both, the first would learn from the entropy bonus alone."""
     net = {"hidden": [16], "share": "none"}
@@ -164,6 +165,7 @@ def test_what_was_seen_before_is_remembered_by_a_gru_alone(algorithm, earned):
     np.testing.assert_allclose(score(trainer, state), earned, atol=atol)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("algorithm", "earned"), [("mat", 1.0), ("mat_dec", 0.5)])
 def test_coordination_needs_to_hear_the_others(algorithm, earned):
     """Agent 1 must play what only agent 0 sees. MAT-Dec acts on its own observation alone."""
@@ -172,6 +174,7 @@ def test_coordination_needs_to_hear_the_others(algorithm, earned):
     np.testing.assert_allclose(score(trainer, state), earned, atol=atol)
 
 
+@pytest.mark.long
 def test_ppo_moves_a_particle_to_its_landmark():
     """Continuous thrust, observations and rewards in running units."""
     preset = read_preset(CONFIGS / "ppo_simple.yaml")

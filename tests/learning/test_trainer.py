@@ -130,6 +130,7 @@ def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, acti
     assert all(value.shape == () for value in metrics.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("algorithm", "distribution"), [("mat", "beta"), ("mappo", "tanh")])
 def test_actions_between_bounds_train(algorithm, distribution, precision):

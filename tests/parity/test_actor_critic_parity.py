@@ -350,6 +350,7 @@ def test_onpolicy_update_in_single_precision(recurrent):
     agree(after, onpolicy_params(actor, critic, policy), atol=1e-4)
 
 
+@pytest.mark.long
 def test_agents_apart_learn_as_in_the_separated_runner(x64):
     """The reference's preset for speaker and listener, unlike in what they see and do: a rollout,
     then five epochs. Every agent has a trainer of its own: networks, statistics, clips."""

@@ -16,6 +16,7 @@ from tests.support.tiny_runs import configured, go, told
 pytestmark = pytest.mark.usefixtures("unwatched")
 
 
+@pytest.mark.long
 def test_of_several_seeds_the_best_is_drawn(tmp_path):
     path = tmp_path / "run"
     go(configured(path, seeds=3, total_updates=4, gif=True))
@@ -30,6 +31,7 @@ def test_of_several_seeds_the_best_is_drawn(tmp_path):
     assert not (path / REPLAY).exists()
 
 
+@pytest.mark.long
 def test_a_picture_that_fails_costs_nothing_else(tmp_path):
     path = tmp_path / "run"
     go(configured(path, total_updates=2))

@@ -139,6 +139,7 @@ def test_a_state_of_other_shapes_is_refused_by_name(saved):
         saved.latest(other)
 
 
+@pytest.mark.long
 def test_saving_leaves_no_objects_behind(tmp_path):
     """Of long runs there are tens of thousands of checkpoints."""
     checkpoints, objects = Checkpoints(tmp_path / "checkpoints"), []

@@ -74,6 +74,7 @@ def test_the_longest_name_is_taken(tmp_path):
 
 
 # What was not written is still in buffers, which nobody can close.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_is_full_while_training_is_told_of_in_one_sentence(tmp_path, unwatched):
     """Of the directory, and of what is left in it."""

@@ -75,7 +75,10 @@ def assert_same_arrays(params, expected):
     assert not left
 
 
-@pytest.mark.parametrize("name", ["mat", "teams", "ppo", "seeds"])
+@pytest.mark.parametrize(
+    "name",
+    ["ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mat", "teams", "seeds"))],
+)
 def test_a_run_of_the_first_format_resumes_as_the_version_that_began_it(name, stored):
     """MAT; recurrent MAPPO with two teams; PPO that normalises observations and rewards; two seeds
     side by side. Everything must come back: parameters, optimiser, worlds, memory, keys."""

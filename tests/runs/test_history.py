@@ -55,6 +55,7 @@ def as_json(path, name):
     return without_clocks(json.loads((path / name).read_text(encoding="utf-8")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", ["whole", "seeds"])
 def test_a_run_without_its_versions_stays_the_same_run(which, request, tmp_path):
     """With another id, it would refuse the checkpoints that it had before."""
@@ -264,6 +265,7 @@ def test_a_final_score_is_of_the_end_and_not_of_an_earlier_one(copied):
     assert set(seed) == {"absolute_metrics", *(f"step_{i}" for i in range(5))}
 
 
+@pytest.mark.long
 def test_curves_have_no_step_twice(tmp_path):
     """TensorBoard hides what came before a start with at least its step."""
     path = tmp_path / "x"
@@ -276,6 +278,7 @@ def test_curves_have_no_step_twice(tmp_path):
     assert all(event.step > 40 for event in found[starts[0] :])
 
 
+@pytest.mark.long
 def test_a_resumed_run_goes_on_in_its_own_wandb_run(tmp_path, monkeypatch):
     begun = []
 
@@ -314,6 +317,7 @@ def test_a_checkpoint_under_another_number_is_refused_by_name(copied):
     assert contents(copied) == before
 
 
+@pytest.mark.long
 def test_no_more_checkpoints_are_kept_after_resumes(copied):
     """The latest three and the best, however often the run was resumed."""
     for total in (8, 10, 12, 14):

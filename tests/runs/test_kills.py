@@ -6,6 +6,8 @@ import random
 import signal
 import time
 
+import pytest
+
 from jmarl.runs.files import read_lines
 from tests.support.tiny_runs import configured, go, resumed, same_runs
 
@@ -31,6 +33,7 @@ def progress(path):
     return len(read_lines(path / "metrics.jsonl"))
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_it_goes_on_where_it_was(tmp_path, monkeypatch):
     """kill -9, again and again: nothing finished is lost, and the end is bit for bit the same."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -13,7 +13,10 @@ import pytest
 
 from tests.support.programs import cached
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only"),
+]
 XLAS_LIMIT = 41  # seconds: after 40 in which a device waits for another, XLA aborts by default
 
 TINY = (

@@ -34,7 +34,10 @@ def whole(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("algorithm", ["mat", "mappo", "rmappo", "ppo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["mat", "ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mappo", "rmappo"))],
+)
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(algorithm, whole, tmp_path):
     """From the checkpoint of update 4, as a power failure in update 5 or 6 would leave it."""
     shutil.copytree(whole(algorithm), tmp_path / "x")

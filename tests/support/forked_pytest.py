@@ -31,7 +31,7 @@ def _in_fork(place: Path, arguments: tuple[str, ...], output: Path) -> None:
         del sys.modules[name]
     os.chdir(place)
     os.environ |= {"PYTHONPATH": str(place), "COLUMNS": "300"}
-    sys.exit(pytest.main(["-q", "-n", "0", "-rfE", *arguments]))
+    sys.exit(pytest.main(["-q", "-n", "0", "-rfE", "-m", "", *arguments]))
 
 
 def forked_pytest(place: Path, *arguments: str) -> Ended:

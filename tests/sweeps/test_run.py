@@ -145,6 +145,7 @@ def assert_same_sweeps(one, other):
         assert hyper[0] == hyper[1]
 
 
+@pytest.mark.long
 def test_a_resumed_exchange_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     """From the checkpoint of the first exchange, and from a kill just before the end."""
     whole = tmp_path / "whole"
@@ -212,6 +213,7 @@ def command(*arguments, cwd):
     )
 
 
+@pytest.mark.long
 def test_a_sweep_that_was_stopped_goes_on(tmp_path):
     running = command(*OPTIONS, "--sweep-dir", "mine", cwd=tmp_path)
     lines = tmp_path / "mine" / "member_000" / "metrics.jsonl"
