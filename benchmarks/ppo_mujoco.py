@@ -228,14 +228,15 @@ def summarise(rows: Sequence[Row], case: str, seeds: int) -> list[Row]:
             names = (metric, f"{metric}_low", f"{metric}_high")
             pairs = zip(names, ends, strict=True)
             totals += [Row(case, subject, name, value) for name, value in pairs if value == value]
-            cells.append("{:,.0f} ({:,.0f} … {:,.0f})".format(*ends))
+            within = " ({:,.0f} … {:,.0f})".format(*ends[1:]) if seeds > 1 else ""
+            cells.append(f"{ends[0]:,.0f}{within}")
         lines.append([subject, *cells])
     published = CLEANRL[case]
     theirs = f"{published.mean:,.0f} ± {published.std:,.0f}"
     lines.append(["CleanRL, v4", "", "", theirs, ""])
     columns = ["", "steps/s", "s per 100,000 steps", "last 100 episodes", "greedy"]
     steps = int(found["jmarl"]["steps"][0])
-    table(f"{case}, {steps:,} steps, {seeds} seeds: means (95 % intervals)", columns, lines)
+    table(f"{case}, {steps:,} steps, means of seeds: {seeds} (95 % intervals)", columns, lines)
     meet = overlap(found["jmarl"]["train_return"], found["torch"]["train_return"])
     words = {True: "overlap", False: "do not overlap", None: "need at least two seeds"}
     console.print(f"{case}: the intervals of the last {LAST} episodes {words[meet]}.")

@@ -119,9 +119,9 @@ def test_workers_see_what_one_process_sees():
     seen = []
     for processes in (False, True):
         vector = make_vector(build, 2, processes)
-        first, _ = vector.reset(seed=[3, 4])
+        first = vector.reset(seed=[3, 4])[0]["obs"].copy()  # the next step writes into it
         after = vector.step(np.array([[1.0, 2], [2, 4]]))[0]
-        seen.append((first["obs"], after["obs"], after["reward"]))
+        seen.append((first, after["obs"].copy(), after["reward"].copy()))
         vector.close()
     for one, other in zip(*seen, strict=True):
         np.testing.assert_allclose(one, other)
