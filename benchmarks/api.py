@@ -16,9 +16,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import jmarl
-from benchmarks.report import Row, arguments, console, table, write
+from benchmarks.report import Row, arguments, console, others, table, write
 from jmarl.config.train_config import Config, build
 from jmarl.execution.cpu_devices import FORCED
 from jmarl.execution.members import Members
@@ -149,14 +148,6 @@ def measured_apart(case: str, devices: int) -> dict[str, dict[str, float]]:
 
 def _choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, help="measure only these anew")
-
-
-def others(path: Path, cases: Sequence[str]) -> list[Row]:
-    """The figures of the file that are not measured anew."""
-    if not path.is_file():
-        return []
-    known = [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
-    return [row for row in known if row.case.partition("/")[0] not in cases]
 
 
 def main() -> None:

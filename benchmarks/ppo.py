@@ -1,11 +1,15 @@
-"""Continuous PPO on Pendulum: jmarl against the same trainer in PyTorch on gymnasium's
-environments.
+"""Continuous PPO: jmarl against the same trainer in PyTorch on gymnasium's environments.
 
-Both use the same networks, batches, epochs and learning rates, and train until the mean return on
-50 fixed initial states reaches -200; the times exclude evaluation and compilation. The subjects
-take turns, seed by seed, so that a busy machine disturbs both equally.
+Both use the same networks, batches, epochs and learning rates; the times exclude evaluation and
+compilation. The subjects take turns, seed by seed, so that a busy machine disturbs both equally.
+
+Pendulum-v1: both train until the mean return on 50 fixed initial states reaches -200, jmarl on
+gymnax's worlds. HalfCheetah-v5, Hopper-v5 (extra `gymnasium`): both train for a million steps on
+Gymnasium's worlds (`ppo_mujoco`). What a seed has given is kept in the file, and is not measured
+again, unless `--again` is given.
 """
 
+import argparse
 import statistics
 import time
 from dataclasses import fields
@@ -17,10 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from benchmarks.report import Row, arguments, console, table, write
+from benchmarks import ppo_mujoco
+from benchmarks.report import Row, arguments, console, others, table, write
 from benchmarks.torch_baseline import ppo as baseline
 from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import Config, build, read_preset
+from jmarl.errors import ConfigError
 from jmarl.execution.compilation import Programs, compile_programs
 from jmarl.learning.ppo_loss import HyperParams
 
@@ -79,15 +85,37 @@ def compiled(config: Config) -> tuple[tuple[Programs, HyperParams], float]:
     return (programs, hyper), time.perf_counter() - started
 
 
+def _choices(parser: argparse.ArgumentParser) -> None:
+    names, mujoco = (CASE, *ppo_mujoco.PRESETS), "MuJoCo's worlds"
+    parser.add_argument("--cases", nargs="+", choices=names, default=[CASE], help="what to measure")
+    parser.add_argument("--steps", type=int, help=f"of each run in {mujoco} (default: 1,000,000)")
+    parser.add_argument("--seeds", type=int, help=f"how many (default: {SEEDS})")
+    parser.add_argument("--again", action="store_true", help=f"replace what is known of {mujoco}")
+
+
 def main() -> None:
-    options = arguments(__doc__, "ppo")
-    config = build(read_preset(PRESET))
+    options = arguments(__doc__, "ppo", _choices)
     torch.set_num_threads(1)  # on nets of this size a third faster than two
+    seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
+    for case in dict.fromkeys(options.cases):
+        if case == CASE:
+            write(options.json, others(options.json, [CASE]) + race(seeds))
+        else:
+            given = (options.steps, seeds, options.again, torch_options, options.json)
+            try:
+                ppo_mujoco.compare(case, *given)
+            except ConfigError as refusal:
+                raise SystemExit(str(refusal)) from None
+
+
+def race(seeds: int) -> list[Row]:
+    """Until the target return on Pendulum."""
+    config = build(read_preset(PRESET))
     programs, compile_s = compiled(config)
     rows = [Row(CASE, "jmarl", "compile_s", compile_s)]
     taken: dict[str, list[float]] = {"jmarl": [], "torch": []}
     rates: dict[str, list[float]] = {"jmarl": [], "torch": []}
-    for seed in range(QUICK_SEEDS if options.quick else SEEDS):
+    for seed in range(seeds):
         for subject in taken:
             ours = subject == "jmarl"
             seen = train_jmarl(config, *programs, seed) if ours else train_torch(config, seed)
@@ -111,7 +139,7 @@ def main() -> None:
     lines.append(["ratio", *(f"{ratio:.0f}×" for ratio in ratios)])
     table(f"{CASE}, median of seeds", ["", "seconds to -200", "steps/s"], lines)
     console.print(f"compilation of jmarl's step, once: {compile_s:.1f} s")
-    write(options.json, rows)
+    return rows
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,9 +110,28 @@ def _called() -> str:
 
 
 def write(path: Path, rows: list[Row], **further: Any) -> None:
-    figures = {"rows": [row._asdict() for row in rows], "meta": meta(), **further}
-    path.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    save(path, rows, **further)
     console.print(f"figures: {path}")
+
+
+def save(path: Path, rows: list[Row], **further: Any) -> None:
+    """Whole or not at all, so that whoever stops a benchmark keeps what it has measured."""
+    figures = {"rows": [row._asdict() for row in rows], "meta": meta(), **further}
+    beside = path.with_suffix(".partial")
+    beside.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    beside.replace(path)
+
+
+def stored(path: Path) -> list[Row]:
+    """The figures of a file; none if there is no such file."""
+    if not path.is_file():
+        return []
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+
+
+def others(path: Path, cases: Sequence[str]) -> list[Row]:
+    """The figures of the file that are not of these cases."""
+    return [row for row in stored(path) if row.case.partition("/")[0] not in cases]
 
 
 def table(title: str, columns: list[str], lines: list[list[str]]) -> None:

@@ -53,7 +53,7 @@ FAMILIES: dict[str, Maker] = {
     "gymnax": "jmarl.envs.adapters.gymnax:make",
     "playground": "jmarl.envs.adapters.brax:make",
     "brax": "jmarl.envs.adapters.brax:make",
-    "dm_control": "jmarl.envs.adapters.brax:make",
+    "dm_control": "jmarl.envs.adapters.dm_control:make",
     "gymnasium": "jmarl.envs.adapters.gymnasium:make",
     "pettingzoo": "jmarl.envs.adapters.pettingzoo:make",
 }

@@ -158,6 +158,20 @@ class Progress(NamedTuple):
     steps: int
     seconds: float  # of training, without evaluations
     eval_return: float
+    returns: tuple[float, ...] = ()  # of the episodes that have ended in training
+
+
+class Returns:
+    """Sums of rewards by world, and the returns of the episodes that have ended."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.running, self.ended = np.zeros(num_envs), []
+
+    def add(self, reward: np.ndarray, over: np.ndarray) -> None:
+        self.running += reward
+        if over.any():
+            self.ended += self.running[over].tolist()
+            self.running[over] = 0.0
 
 
 def make_worlds(name: str, count: int) -> SyncVectorEnv:
@@ -199,6 +213,7 @@ def train(
     obs, _ = worlds.reset(seed=seed)
     normaliser.obs.update(obs)
     spent, every = 0.0, max(1, updates // options.evaluations)
+    returns = Returns(options.num_envs)
     for done in range(updates):
         started = time.perf_counter()
         optimiser.param_groups[0]["lr"] = options.lr * (1 - done / updates)
@@ -211,6 +226,7 @@ def train(
                 log_prob = policy.log_prob(action).sum(-1)
             obs, reward, terminated, truncated, info = worlds.step(action.numpy().clip(low, high))
             normaliser.obs.update(obs)
+            returns.add(reward, terminated | truncated)
             final = torch.zeros(options.num_envs)
             if truncated.any():
                 last = np.stack(info["final_obs"][truncated])
@@ -228,7 +244,8 @@ def train(
         spent += time.perf_counter() - started
         if (done + 1) % every == 0 or done + 1 == updates:
             score = evaluate(agent, normaliser, judges, seed + 10_000)
-            if report(Progress((done + 1) * per_update, spent, score)):
+            ended = tuple(returns.ended)
+            if report(Progress((done + 1) * per_update, spent, score, ended)):
                 break
     worlds.close()
     judges.close()

@@ -18,6 +18,7 @@ from jmarl.config.train_config import Config
 from jmarl.envs.base import steps_on_host
 from jmarl.errors import ConfigError
 from jmarl.execution import compiler
+from jmarl.execution.host_worlds import check_on_host
 from jmarl.machine import CGROUPS, LISTING, control_groups, read_or_empty
 
 ENOUGH = 100  # joint observations in a device's shard of a minibatch
@@ -35,8 +36,11 @@ def make_devices(runs: Iterable[tuple[Config, int]]) -> None:
     """Make jax split the CPU into as many devices as the given (config, number of members) should
     use. Does nothing if the user has chosen a number or jax has already created its devices, and
     for several processes, which must connect before they create devices. Leaves jax's configuration
-    and the environment unchanged."""
+    and the environment unchanged. What worlds on the host cannot do is refused first."""
     runs = list(runs)
+    for config, members in runs:
+        if steps_on_host(config.env):
+            check_on_host(config, members)
     count = max(worthwhile(*run) for run in runs)
     single_cpu = compiler.only_cpu() and not any(config.hosts.several for config, _ in runs)
     if single_cpu:

@@ -23,7 +23,7 @@ from jmarl.execution.cpu_devices import cores
 from jmarl.execution.members import NO_SCORE, Best, Members, Policies, Snapshot, WarmStart
 from jmarl.execution.memory import fitting_trainer
 from jmarl.execution.named_leaves import with_arrays
-from jmarl.execution.sharding import DATA_AXIS, chosen_devices, make_mesh
+from jmarl.execution.sharding import DATA_AXIS, devices_for, make_mesh
 from jmarl.learning.collectives import Layout
 from jmarl.learning.episodes import Episodes
 from jmarl.learning.ppo_loss import HyperParams
@@ -280,8 +280,6 @@ def make_population(config: Config, members: Members | None = None) -> Populatio
     """`members`: the configuration's seeds, unless others are given. What cannot fit is refused."""
     count = config.seeds if members is None else len(members.seeds)
     trainer, hyper = fitting_trainer(config, count)
-    if trainer.env.spec.on_host:
-        _check_on_host(config, count)
     _check_target(config, trainer.env.spec)
     configured = members is None
     alone = configured and config.seeds == 1
@@ -291,26 +289,10 @@ def make_population(config: Config, members: Members | None = None) -> Populatio
         members = Members.alike(range(config.seed, config.seed + config.seeds), hyper)
     asked = config.members_per_batch
     size = min(count, asked) if asked else members_per_batch(count, config.num_envs)
-    devices = chosen_devices(config, count, size)
+    devices = devices_for(config, trainer.env.spec, count, size)
     limit = None if asked else free_bytes()
     given = (trainer, members, config.eval_episodes, size, limit, devices, alone)
     return Population(*given, configured=configured)
-
-
-def _check_on_host(config: Config, members: int) -> None:
-    """Refuse what worlds on the host cannot do: a callback steps those of one program, on one
-    device."""
-    why = f"Python steps the worlds of {config.env}"
-    if members > 1:
-        raise ConfigError(
-            f"{members} members cannot train together, because {why}: train one seed at a time."
-        )
-    if config.hosts.several:
-        raise ConfigError(f"hosts={config.hosts.processes} cannot share worlds, because {why}.")
-    if config.devices not in (None, 1):
-        raise ConfigError(
-            f"devices={config.devices} cannot share worlds, because {why}: choose devices=1."
-        )
 
 
 def _check_target(config: Config, spec: EnvSpec) -> None:

@@ -21,10 +21,11 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jmarl.config.train_config import Config
-from jmarl.envs.base import Env
+from jmarl.envs.base import Env, EnvSpec
 from jmarl.errors import ConfigError
 from jmarl.execution.cpu_devices import FORCED, counted_by_user, worthwhile
 from jmarl.execution.empty_arrays import drop_empty, insert_empty
+from jmarl.execution.host_worlds import check_on_host
 from jmarl.learning.collectives import world_axis
 from jmarl.learning.ppo_loss import HyperParams
 from jmarl.learning.trainer import Trainer
@@ -154,6 +155,14 @@ def chosen_devices(config: Config, members: int, members_per_batch: int) -> list
     raise ConfigError(
         f"devices={requested} cannot be divided evenly among {jax.process_count()} processes."
     )
+
+
+def devices_for(config: Config, spec: EnvSpec, members: int, members_per_batch: int) -> list[Any]:
+    """The devices to use with these worlds: a single one, if Python steps them."""
+    if not spec.on_host:
+        return chosen_devices(config, members, members_per_batch)
+    check_on_host(config, members)
+    return jax.local_devices()[:1]
 
 
 def _evenly(devices: list[Any], count: int) -> list[Any]:

@@ -22,7 +22,8 @@ from jmarl.config.train_config import Config
 from jmarl.errors import ConfigError, check_known
 from jmarl.execution.batch_size import members_at_once, rows_at_once
 from jmarl.execution.cpu_devices import split_cpu
-from jmarl.execution.sharding import chosen_devices, data_sharded, member_devices
+from jmarl.execution.host_worlds import check_on_host
+from jmarl.execution.sharding import data_sharded, devices_for, member_devices
 from jmarl.learning.base import Learner
 from jmarl.learning.collectives import Layout
 from jmarl.learning.vmapped import VmappedTrainer
@@ -79,7 +80,7 @@ class TrainFunction:
 
     def _train_one(self, key: jax.Array, hyper: Any) -> tuple[TrainState, Metrics]:
         """Of a run alone, devices share the worlds, where that is worthwhile."""
-        devices = chosen_devices(self.config, members=1, members_per_batch=1)
+        devices = devices_for(self.config, self.trainer.env.spec, members=1, members_per_batch=1)
         trainer = replace(self.trainer, layout=Layout(microbatch_rows=rows_at_once(len(devices))))
         step = trainer.step_alike
         if len(devices) > 1:
@@ -92,6 +93,8 @@ class TrainFunction:
         if count == 1:
             alone = self._train_one(*jax.tree.map(lambda x: x[0], (keys, hyper)))
             return jax.tree.map(lambda x: x[None], alone)
+        if self.trainer.env.spec.on_host:
+            check_on_host(self.config, count)
         devices = member_devices(self.config, count)
         train = partial(self._train_in_batches, rows_at_once(len(devices)))
         if len(devices) > 1:

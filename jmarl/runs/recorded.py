@@ -50,6 +50,11 @@ def run_recorded(
         with Screen(console, config.num_updates, quiet) as screen, interruption.watched():
             if start.update:
                 screen.note(f"resumed {path} after update {start.update}")
+                if population.trainer.env.spec.on_host:
+                    screen.note(
+                        "its worlds begin new episodes: a checkpoint cannot hold worlds that "
+                        "Python steps"
+                    )
             given = (config, population, start, recorder, screen, selection, assess, callbacks)
             outcome = Runner(*given).run(interruption)
             recorder.wait()

@@ -111,7 +111,7 @@ def test_figures_of_other_maps_are_kept(tmp_path):
 def test_cases_that_are_not_measured_anew_keep_their_figures(tmp_path):
     known = [report.Row(f"{case}/devices/1", "vmap", "compile_s", 3.0) for case in api.CASES]
     report.write(tmp_path / "x.json", known)
-    assert api.others(tmp_path / "x.json", ["mappo_128"]) == known[1:]
-    assert api.others(tmp_path / "none.json", ["mappo_128"]) == []
+    assert report.others(tmp_path / "x.json", ["mappo_128"]) == known[1:]
+    assert report.others(tmp_path / "none.json", ["mappo_128"]) == []
     for case in api.CASES:  # the function and the population train the same
         assert api.configured(case, 1).num_updates == api.configured(case, api.SEEDS).num_updates

@@ -10,7 +10,7 @@ import pytest
 import jmarl
 from benchmarks import matrix
 from jmarl.config.train_config import build
-from jmarl.envs.adapters.brax import playground_name
+from jmarl.envs.adapters.dm_control import playground_name
 from jmarl.envs.check import shape_faults
 from jmarl.envs.spaces import Box, Discrete
 from jmarl.runs.in_memory import train

@@ -7,30 +7,21 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from rich.console import Console
 
 import jmarl
+from jmarl.config.train_config import build
+from jmarl.envs.adapters import host
+from jmarl.envs.adapters.host import call_host
 from jmarl.envs.adapters.joint_worlds import make_vector
 from jmarl.envs.adapters.pettingzoo import PettingZooWorld
 from jmarl.errors import ConfigError
-from tests.support.tiny_runs import configured, go, resumed
-
-
-def played(env, num_envs, steps, seed=0):
-    """Random play: the first time step, those of all steps, and the actions."""
-
-    def play(key):
-        reset_key, key = jax.random.split(key)
-        state, first = env.reset(reset_key, num_envs)
-
-        def step(state, key):
-            action = env.spec.action_space.sample(key, (num_envs, env.spec.num_agents))
-            state, timestep = env.step(key, state, action)
-            return state, (timestep, action)
-
-        _, (later, action) = jax.lax.scan(step, state, jax.random.split(key, steps))
-        return first, later, action
-
-    return jax.device_get(jax.jit(play)(jax.random.key(seed)))
+from jmarl.execution import sharding
+from jmarl.execution.cpu_devices import make_devices
+from jmarl.execution.population import make_population
+from jmarl.runs.single import resumed_values, run
+from tests.support.random_play import played
+from tests.support.tiny_runs import configured, go
 
 
 @pytest.mark.usefixtures("foreign")
@@ -128,32 +119,91 @@ def test_workers_see_what_one_process_sees():
     seen = []
     for processes in (False, True):
         vector = make_vector(build, 2, processes)
-        first, _ = vector.reset(seed=[3, 4])
+        first = vector.reset(seed=[3, 4])[0]["obs"].copy()  # the next step writes into it
         after = vector.step(np.array([[1.0, 2], [2, 4]]))[0]
-        seen.append((first["obs"], after["obs"], after["reward"]))
+        seen.append((first, after["obs"].copy(), after["reward"].copy()))
         vector.close()
     for one, other in zip(*seen, strict=True):
         np.testing.assert_allclose(one, other)
 
 
-def test_a_run_trains_is_scored_and_resumes_with_new_episodes(tmp_path, countdown):
+def test_a_run_trains_is_scored_and_resumes_with_new_episodes(tmp_path, countdown, capsys):
     path = tmp_path / "run"
     go(configured(path, env=countdown, env_options={"episode_length": 4}, total_updates=2))
-    outcome = resumed(path, total_updates=4)
-    assert outcome.update == 4
+    console = Console(width=200)
+    outcome = run(build(resumed_values(path) | {"total_updates": 4, "quiet": False}), console)
+    assert outcome.outcome.update == 4
+    assert "its worlds begin new episodes: a checkpoint cannot hold" in capsys.readouterr().out
     assert (path / "summary.json").exists()
+
+
+ON_HOST = {"env": "gymnasium/CartPole-v1"}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 2}, "2 members cannot train together"),
+        ({"seeds": 2}, "2 members cannot train together, because Python steps"),
         ({"devices": 2}, "devices=2 cannot share worlds"),
+        (
+            {"hosts": {"coordinator": "x:1", "processes": 2, "process_id": 0}},
+            "hosts.processes=2 cannot share worlds",
+        ),
+        ({"hosts": {"join": True}}, "several processes cannot share worlds"),
     ],
 )
 def test_what_the_host_cannot_do_is_refused(tmp_path, options, message):
-    with pytest.raises(ConfigError, match=message):
-        go(configured(tmp_path / "x", env="gymnasium/CartPole-v1", **options))
+    """Before anything is on disk, before processes wait for each other, and by `make_train`."""
+    config = configured(tmp_path / "x", **ON_HOST, **options)
+    for act in (go, lambda config: make_devices([(config, config.seeds)])):
+        with pytest.raises(ConfigError, match=message):
+            act(config)
+    if "seeds" not in options:
+        train = jmarl.make_train(config.model_copy(update={"run_dir": None}))
+        with pytest.raises(ConfigError, match=message):
+            jax.eval_shape(train, jax.random.key(0))
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_sweep_with_several_members_is_refused(tmp_path):
+    base = {"algorithm": "ippo", "num_envs": 4, "ppo": {"num_minibatches": 1}, **ON_HOST}
+    with pytest.raises(ConfigError, match="2 members cannot train together"):
+        jmarl.sweep(base=base, grid={"lr": [1e-3, 3e-4]}, sweep_dir=tmp_path / "x", quiet=True)
+
+
+def test_vmap_is_refused(countdown):
+    keys = jax.random.split(jax.random.key(0), 2)
+    train = jmarl.make_train(configured(None, **ON_HOST))
+    with pytest.raises(ConfigError, match="2 members cannot train together"):
+        jax.eval_shape(jax.vmap(train), keys)
+    env = jmarl.make(countdown, episode_length=9)
+    with pytest.raises(ConfigError, match="vmap cannot batch worlds that Python steps"):
+        jax.vmap(lambda key: env.reset(key, 1))(keys)
+
+
+def test_on_a_machine_with_several_devices_one_steps_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(sharding, "chosen_devices", lambda *_: pytest.fail("several devices"))
+    config = configured(tmp_path / "x", **ON_HOST)
+    assert len(make_population(config).devices) == 1
+
+
+def test_other_devices_call_the_host_too(monkeypatch):
+    """What they would run, run on the CPU."""
+    shape = jax.ShapeDtypeStruct((3,), np.float32)
+
+    def twice(x):
+        return call_host(lambda x: 2 * np.asarray(x), shape, x)
+
+    calls = []
+
+    def other(*given, cpu, default):
+        calls.append(cpu)
+        return default(*given)
+
+    np.testing.assert_array_equal(jax.jit(twice)(np.ones(3, np.float32)), 2)
+    monkeypatch.setattr(host.lax, "platform_dependent", other)
+    np.testing.assert_array_equal(jax.jit(lambda x: twice(x))(np.ones(3, np.float32)), 2)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
-"""MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`. Playground
-contains the tasks of the DM Control Suite, so `dm_control/<domain>/<task>` names them too.
+"""MuJoCo Playground worlds as `playground/<name>` and Brax worlds as `brax/<name>`.
 
 Both have `reset(key) -> state` and `step(state, action) -> state` with `obs`, `reward` and `done`,
 where `done` means termination. This adapter adds the time limit.
 """
 
 import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +21,7 @@ from jmarl.errors import ConfigError, check_int, check_known, unknown
 from jmarl.types import float_dtype
 
 BRAX_EPISODE_LENGTH = 1000
+MODULES = {"playground": "mujoco_playground", "brax": "brax"}  # by extra
 
 
 class TimedState(struct.PyTreeNode):
@@ -78,32 +77,16 @@ class BraxWorld:
 
 def require(extra: str, name: str) -> None:
     """Refuse a world whose package is not installed; the message names the extra to install."""
-    module = {"playground": "mujoco_playground", "brax": "brax"}[extra]
-    if importlib.util.find_spec(module) is None:
+    if importlib.util.find_spec(MODULES[extra]) is None:
         raise ConfigError(
             f"{name} needs the {extra!r} extra, which is not installed: "
             f'pip install "jmarl[{extra}]".'
         )
 
 
-def playground_name(name: str, task: str) -> str:
-    """Playground's name of a task: `cartpole/balance` → `CartpoleBalance`."""
-    parts = task.split("/")
-    if len(parts) != 2 or not all(re.fullmatch(r"[a-z][a-z0-9_]*", part) for part in parts):
-        raise ConfigError(
-            f"environment {name!r} is malformed: write dm_control/DOMAIN/TASK, such as "
-            "dm_control/cartpole/balance."
-        )
-    exceptions = {"ball_in_cup/catch": "BallInCup", "point_mass/easy": "PointMass"}
-    return exceptions.get(task, "".join(word.capitalize() for word in re.split("[/_]", task)))
-
-
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     """Option: `episode_length`."""
     family = name.partition("/")[0]
-    if family == "dm_control":
-        family, world = "playground", playground_name(name, world)
-        name = f"playground/{world}"
     require(family, name)
     check_known(f"option of {name}", options, ["episode_length"])
     load = _load_playground if family == "playground" else _load_brax
@@ -113,11 +96,18 @@ def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     return Batched(BraxWorld(name, env, episode_length))
 
 
+def playground_worlds() -> tuple[str, ...]:
+    from mujoco_playground import registry  # pyright: ignore[reportMissingImports]
+
+    return tuple(registry.ALL_ENVS)
+
+
 def _load_playground(name: str, world: str) -> tuple[Any, int]:
     from mujoco_playground import registry  # pyright: ignore[reportMissingImports]
 
-    if world not in registry.ALL_ENVS:
-        raise unknown("environment", name, [f"playground/{known}" for known in registry.ALL_ENVS])
+    worlds = playground_worlds()
+    if world not in worlds:
+        raise unknown("environment", name, [f"playground/{known}" for known in worlds])
     config = registry.get_default_config(world)
     # The default, warp, requires NVIDIA devices; the XLA implementation runs everywhere.
     warp = jax.default_backend() == "gpu"

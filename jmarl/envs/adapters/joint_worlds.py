@@ -104,12 +104,14 @@ def view_space(spec: EnvSpec) -> gymnasium.spaces.Dict:
 
 
 def make_vector(make: Callable[[], HostWorld], count: int, processes: bool) -> VectorEnv:
-    """`count` worlds, stepped in this process or in one of their own each."""
+    """`count` worlds, stepped in this process or in one of their own each. The arrays that it
+    returns are its own, into which the next step writes."""
     makers = [lambda: JointWorld(make)] * count
+    given: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP, "copy": False}
     if not processes:
-        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv(makers, **given)
     # a fork would copy the locks of jax's threads
-    return AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn")
+    return AsyncVectorEnv(makers, context="spawn", **given)
 
 
 def final_views(views: Mapping[str, np.ndarray], infos: Mapping[str, Any]) -> dict[str, np.ndarray]:
