@@ -5,127 +5,62 @@ JAX subjects carry everything that a step returns from step to step, so that XLA
 of it; for the native worlds that includes the final observation, the global state and the masks,
 which JaxMARL does not return. mpe2 steps one world at a time, so its figure does not depend on the
 number of worlds.
+
+Some scenarios are also played through the views that show jmarl's worlds to other libraries: by
+JaxMARL's interface with the program that plays JaxMARL's world, by PettingZoo's with the code that
+plays mpe2, and by Gymnasium's.
 """
 
 import argparse
-import importlib
 import json
 import math
 import statistics
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
-
 import jmarl
-from benchmarks.report import (
-    Compiled,
-    Row,
-    arguments,
-    compile_program,
-    console,
-    interleaved,
-    table,
-    write,
-)
-from jmarl.envs.adapters.jaxmarl import import_jaxmarl
-from jmarl.evaluation.mpe2 import VERSIONS
+from benchmarks import env_subjects as subjects
+from benchmarks.env_subjects import MPE2_STEPS, SCENARIOS, steps_per_run
+from benchmarks.report import Row, arguments, console, interleaved, table, write
 
-SCENARIOS = VERSIONS  # → mpe2's modules, whose names JaxMARL's worlds have too
 NOT_IN_JAXMARL = ("simple_formation", "simple_line", "collect_treasure")
 WORLDS = (1, 64, 1024, 4096)
 QUICK_WORLDS = (1024,)
 QUICK_JAXMARL = ("simple_spread",)  # its programs take long to compile
-EPISODE_LENGTH = 25
+# view → scenario → numbers of worlds
+VIEWED = {
+    "jaxmarl_view": dict.fromkeys(("simple_spread", "simple_tag"), (64, 1024, 4096)),
+    "pettingzoo_view": dict.fromkeys(("simple_spread", "simple_tag"), (1,)),
+    "gymnasium_view": {"simple": (64, 1024, 4096)},
+}
+BESIDE = {"jaxmarl_view": "jaxmarl", "pettingzoo_view": "mpe2", "gymnasium_view": "mpe2"}
 ROUNDS = 7
-MPE2_STEPS = 100
 
 
-def steps_per_run(num_envs: int) -> int:
-    """Whole episodes: enough for timing, few enough to finish soon."""
-    return EPISODE_LENGTH * max(2, min(40, 2048 // num_envs))
+def views_of(scenario: str, num_envs: int) -> tuple[str, ...]:
+    return tuple(view for view, known in VIEWED.items() if num_envs in known.get(scenario, ()))
 
 
-def sample_actions(key, num_envs: int, choices: np.ndarray):
-    """[E, N] integers, those of agent i in 0 … choices[i]-1; the same code for both JAX
-    subjects."""
-    unit = jax.random.uniform(key, (num_envs, len(choices)))
-    return jnp.floor(unit * choices[None]).astype(jnp.int32)
-
-
-def play(num_envs: int, choices: np.ndarray, reset, step) -> Compiled:
-    """A program that resets, plays random actions and returns the last result of `step`."""
-
-    def program(key):
-        reset_key, key = jax.random.split(key)
-
-        def body(carry, key):
-            act_key, step_key = jax.random.split(key)
-            return step(step_key, carry, sample_actions(act_key, num_envs, choices)), None
-
-        keys = jax.random.split(key, steps_per_run(num_envs))
-        return lax.scan(body, reset(reset_key), keys)[0]
-
-    return compile_program(program, jax.random.key(0))
-
-
-def native(scenario: str, num_envs: int) -> Compiled:
-    env = jmarl.make(f"mpe/{scenario}", actions="discrete", episode_length=EPISODE_LENGTH)
-    choices = np.array([space.size for space in env.spec.action_spaces])
-
-    def step(key, carry, action):
-        state, _ = carry
-        return env.step(key, state, action)
-
-    return play(num_envs, choices, lambda key: env.reset(key, num_envs), step)
-
-
-def jaxmarl(scenario: str, num_envs: int) -> Compiled:
-    # JaxMARL's episodes last one step longer than max_steps.
-    env = import_jaxmarl().make(f"MPE_{SCENARIOS[scenario]}", max_steps=EPISODE_LENGTH - 1)
-    choices = np.array([env.action_space(agent).n for agent in env.agents])
-
-    def step(key, carry, action):
-        actions = {agent: action[:, i] for i, agent in enumerate(env.agents)}
-        keys = jax.random.split(key, num_envs)
-        obs, state, reward, done, _ = jax.vmap(env.step)(keys, carry[0], actions)
-        return state, obs, reward, done
-
-    def reset(key):
-        obs, state = jax.vmap(env.reset)(jax.random.split(key, num_envs))
-        still = jnp.zeros((num_envs, len(env.agents)), jnp.int32)
-        _, _, *given = jax.eval_shape(lambda: step(jax.random.key(0), (state,), still))
-        return state, obs, *jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), given)
-
-    return play(num_envs, choices, reset, step)
-
-
-def mpe2(scenario: str):
-    """Plays MPE2_STEPS steps in mpe2's own parallel environment."""
-    env = importlib.import_module(f"mpe2.{SCENARIOS[scenario]}").parallel_env(
-        max_cycles=EPISODE_LENGTH
-    )
-    rng = np.random.default_rng(0)
-    env.reset(seed=0)
-    choices = {agent: env.action_space(agent).n for agent in env.possible_agents}
-
-    def run():
-        for _ in range(MPE2_STEPS):
-            if not env.agents:
-                env.reset()
-            env.step({agent: int(rng.integers(n)) for agent, n in choices.items()})
-
-    return run
-
-
-def measure(scenario: str, num_envs: int, with_jaxmarl: bool) -> list[Row]:
-    compiled = {"native": native(scenario, num_envs)}
+def measure(
+    scenario: str, num_envs: int, with_jaxmarl: bool, views: tuple[str, ...] = ()
+) -> list[Row]:
+    compiled = {"native": subjects.native(scenario, num_envs)}
     if with_jaxmarl:
-        compiled["jaxmarl"] = jaxmarl(scenario, num_envs)
-    runs = {name: program.run for name, program in compiled.items()} | {"mpe2": mpe2(scenario)}
-    steps = dict.fromkeys(compiled, steps_per_run(num_envs) * num_envs) | {"mpe2": MPE2_STEPS}
+        compiled["jaxmarl"] = subjects.jaxmarl(scenario, num_envs)
+    if "jaxmarl_view" in views:
+        compiled["jaxmarl_view"] = subjects.vmapped(
+            jmarl.to_jaxmarl(subjects.made(scenario)), num_envs
+        )
+    runs = {name: program.run for name, program in compiled.items()} | {
+        "mpe2": subjects.mpe2(scenario)
+    }
+    if "pettingzoo_view" in views:
+        runs["pettingzoo_view"] = subjects.parallel(jmarl.to_pettingzoo(subjects.made(scenario)))
+    if "gymnasium_view" in views:
+        runs["gymnasium_view"] = subjects.vector(
+            jmarl.to_gymnasium(subjects.made(scenario), num_envs)
+        )
+    steps = dict.fromkeys(runs, steps_per_run(num_envs) * num_envs)
+    steps |= dict.fromkeys(("mpe2", "pettingzoo_view"), MPE2_STEPS)
     times = interleaved(runs, ROUNDS)
     case = f"{scenario}/{num_envs}"
     rates = [
@@ -165,6 +100,18 @@ def lines(rows: list[Row]) -> list[list[str]]:
                 *("" if s is None else f"{s:.1f}" for s in build.values()),
             ]
         )
+    return shown
+
+
+def view_lines(rows: list[Row]) -> list[list[str]]:
+    """One table line per case and view."""
+    rate = {(row.case, row.subject): row.value for row in rows if row.metric == "steps_per_s"}
+    shown = []
+    for (case, view), own in rate.items():
+        if view in BESIDE:
+            other = rate.get((case, BESIDE[view]))
+            beside = ["", ""] if other is None else [f"{other:,.0f}", f"{own / other:,.1f}×"]
+            shown.append([case, view, f"{own:,.0f}", f"{rate[case, 'native']:,.0f}", *beside])
     return shown
 
 
@@ -225,7 +172,7 @@ def main() -> None:
         known = QUICK_JAXMARL if options.quick else set(SCENARIOS) - set(NOT_IN_JAXMARL)
         for num_envs in QUICK_WORLDS if options.quick else WORLDS:
             console.print(f"[dim]{scenario}, {num_envs} worlds …[/dim]")
-            rows += measure(scenario, num_envs, with_jaxmarl=scenario in known)
+            rows += measure(scenario, num_envs, scenario in known, views_of(scenario, num_envs))
     order = list(SCENARIOS)
     rows.sort(key=lambda row: order.index(row.case.partition("/")[0]))
     columns = ["scenario/worlds", "native", "jaxmarl", "mpe2", "÷ jaxmarl", "÷ mpe2"]
@@ -233,6 +180,8 @@ def main() -> None:
     table(
         f"environment steps per second, median of {ROUNDS} interleaved runs", columns, lines(rows)
     )
+    columns = ["scenario/worlds", "view", "steps/s", "native", "the library's world", "÷ library's"]
+    table("steps per second through the views, in the same runs", columns, view_lines(rows))
     write(options.json, rows)
     plot(rows, options.json.with_suffix(".png"))
 

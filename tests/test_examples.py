@@ -1,4 +1,5 @@
-"""The examples of docs/examples do what docs/plugins.md says of them."""
+"""The examples of docs/examples do what the pages say of them; tests/test_example_scripts.py runs
+those that are scripts."""
 
 from pathlib import Path
 
@@ -28,8 +29,8 @@ def parsed(name, *arguments):
     return parse(["--plugin", str(EXAMPLES / name), *TINY.split(), *arguments])
 
 
-def test_the_page_shows_every_example_as_it_is():
-    shown = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+def test_the_pages_show_every_example_as_it_is():
+    shown = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     for path in EXAMPLES.glob("*.py"):
         assert f"```python\n{path.read_text(encoding='utf-8')}```" in shown, path.name
 

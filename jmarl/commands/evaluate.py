@@ -74,6 +74,10 @@ def main() -> None:
             from jmarl.evaluation.trained_policy import load_policy  # only now: it needs jax
 
             policy = load_policy(run, options.which)
+            if options.minari is not None:
+                from jmarl.evaluation.minari_data import check_one_reward
+
+                check_one_reward(options.minari, policy.spec)
             figures = evaluate(policy, options)
         _show(console, figures, options)
         if options.json_path is not None:

@@ -1,6 +1,7 @@
 """Recorded episodes as data sets of Minari."""
 
 import importlib.util
+import warnings
 from typing import Any
 
 from jmarl.envs.base import EnvSpec
@@ -24,8 +25,22 @@ def check_minari(name: str) -> None:
         raise ConfigError(
             f"minari={name!r} is not a name of a data set, such as jmarl/spread/mappo-v0: {error}"
         ) from None
-    if name in minari.list_local_datasets():
+    try:
+        known = minari.list_local_datasets()
+    except OSError as error:
+        raise ConfigError(f"minari={name!r} cannot be written: {error}.") from None
+    if name in known:
         raise ConfigError(f"minari={name!r} exists already: choose another name or version.")
+
+
+def check_one_reward(name: str, spec: EnvSpec) -> None:
+    """Refuse worlds of several teams: Minari's steps have one reward."""
+    if not spec.cooperative:
+        teams = " and ".join(team.name for team in spec.teams)
+        raise ConfigError(
+            f"minari={name!r} needs one reward per step, but {teams} are opponents in "
+            f"{spec.name}: record them as npz."
+        )
 
 
 def write_minari(name: str, spec: EnvSpec, played: EpisodeArrays, algorithm: str) -> None:
@@ -44,16 +59,17 @@ def write_minari(name: str, spec: EnvSpec, played: EpisodeArrays, algorithm: str
         list(zip(spec.agents, map(action_space, spec.action_spaces), strict=True))
     )
     try:
-        minari.create_dataset_from_buffers(
-            name,
-            buffer=[_episode(spec, played, e) for e in episodes],
-            algorithm_name=algorithm,
-            observation_space=views,
-            action_space=acts,
-            description=f"Episodes of {algorithm} in {spec.name}, played by jmarl.",
-        )
-    except OSError as error:
-        raise RunError(f"minari={name!r} cannot be written: {error}.") from None
+        with warnings.catch_warnings(action="ignore"):  # of an author and other facts not given
+            minari.create_dataset_from_buffers(
+                name,
+                buffer=[_episode(spec, played, e) for e in episodes],
+                algorithm_name=algorithm,
+                observation_space=views,
+                action_space=acts,
+                description=f"Episodes of {algorithm} in {spec.name}, played by jmarl.",
+            )
+    except (OSError, ValueError) as error:
+        raise RunError(f"minari={name!r} cannot be written: {error}") from None
 
 
 def _episode(spec: EnvSpec, played: EpisodeArrays, episode: int) -> Any:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jmarl.envs.base import EnvSpec
-from jmarl.errors import ConfigError, RunError
+from jmarl.errors import RunError
 from jmarl.evaluation.episode_arrays import EpisodeArrays, record_episodes
 from jmarl.evaluation.minari_data import write_minari
 from jmarl.evaluation.trained_policy import TrainedPolicy
@@ -25,12 +25,6 @@ def record(
 ) -> None:
     """`minari`: the name of a data set that the episodes also become."""
     spec = policy.spec
-    if minari is not None and not spec.cooperative:
-        teams = " and ".join(team.name for team in spec.teams)
-        raise ConfigError(
-            f"minari={minari!r} needs one reward per step, but {teams} are opponents in "
-            f"{spec.name}: record them as npz."
-        )
     played = record_episodes(policy, jax.random.key(seed), episodes, greedy)
     try:
         write_npz(path, spec, played)

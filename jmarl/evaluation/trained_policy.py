@@ -73,7 +73,8 @@ class TrainedPolicy:
                 episode_start=episode_start,
                 deterministic=deterministic,
             )
-            actions = own_action(self.spec, np.asarray(step.action))
+            # copies: mpe2 writes into the actions that it is given
+            actions = own_action(self.spec, np.array(step.action))
             return PolicyStep({agent: actions[agent] for agent in obs}, step.memory)
         obs = jnp.asarray(obs, jnp.float32)
         expected = (self.spec.num_agents, self.spec.obs_size)

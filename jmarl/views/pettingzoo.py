@@ -29,6 +29,9 @@ class ParallelWorld(ParallelEnv):
         self.action_spaces = dict(
             zip(spec.agents, map(action_space, spec.action_spaces), strict=True)
         )
+        self._nothing = {
+            agent: np.zeros_like(s.sample()) for agent, s in self.action_spaces.items()
+        }
         self.state_space = vector_space(spec.state_size)
         self._world = Worlds(env, 1)
         self._global_state = np.zeros(spec.state_size)
@@ -80,9 +83,8 @@ class ParallelWorld(ParallelEnv):
                 raise ValueError(
                     f"action {actions[agent]!r} of {agent!r} is not in {self.action_spaces[agent]}."
                 )
-        nothing = {agent: np.zeros_like(s.sample()) for agent, s in self.action_spaces.items()}
         chosen = {agent: np.asarray(actions[agent]) for agent in self.agents}
-        return joint_action(self.spec, nothing | chosen)[None]
+        return joint_action(self.spec, self._nothing | chosen)[None]
 
     def _seen(self, obs: Any, state: Any, mask: Any) -> tuple[ByAgent, ByAgent]:
         """Observations and infos of all agents."""

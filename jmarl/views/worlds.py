@@ -37,14 +37,19 @@ class Worlds:
             seeds = seed + np.arange(self._num_envs) if np.ndim(seed) == 0 else np.array(seed)
             self._keys = jax.vmap(jax.random.key)(jnp.asarray(seeds % 2**32, jnp.uint32))
         self._keys, self._state, timestep = self._reset(self._keys)
-        return jax.device_get(timestep)
+        return _writable(timestep)
 
     def step(self, action: np.ndarray) -> TimeStep:
         """`action` `[E, N, …]`. Worlds whose episode ends begin the next one in the same step."""
         if self._state is None:
             raise ValueError("call reset() before step().")
         self._keys, self._state, timestep = self._step(self._keys, self._state, action)
-        return jax.device_get(timestep)
+        return _writable(timestep)
+
+
+def _writable(timestep: TimeStep) -> TimeStep:
+    """Numpy arrays that a program may change; those of jax are read-only."""
+    return jax.tree.map(np.array, timestep)
 
 
 def _split(keys: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import pytest
 
 from benchmarks import api, deaths, decode, envs, report
@@ -9,8 +10,6 @@ from benchmarks import api, deaths, decode, envs, report
 
 @pytest.fixture(scope="module")
 def rows():
-    import jax
-
     with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
         return envs.measure("simple_speaker_listener", 2, with_jaxmarl=True)
 
@@ -47,6 +46,26 @@ def test_the_table_shows_ratios():
         ["simple_spread/1", "30", "10", "5", "3.0×", "6×", "1.0×", "1.0", "1.0"],
         ["simple_world_comm/1", "8", "", "2", "", "3×", "2.0×", "", ""],
     ]
+
+
+def test_views_are_measured_beside_the_worlds_of_their_libraries():
+    with jax.numpy_rank_promotion("allow"), jax.debug_key_reuse(False):
+        rows = envs.measure("simple", 2, with_jaxmarl=False, views=tuple(envs.BESIDE))
+    rates = {row.subject: row.value for row in rows if row.metric == "steps_per_s"}
+    assert set(rates) == {"native", "mpe2", *envs.BESIDE}
+    assert all(rate > 0 for rate in rates.values())
+    lines = {line[1]: line for line in envs.view_lines(rows)}
+    assert set(lines) == set(envs.BESIDE)
+    assert lines["jaxmarl_view"][4:] == ["", ""]  # JaxMARL was not measured
+    quotient = rates["pettingzoo_view"] / rates["mpe2"]
+    assert lines["pettingzoo_view"][5] == f"{quotient:,.1f}×"
+
+
+def test_the_views_of_the_target_are_measured():
+    assert envs.views_of("simple_spread", 1) == ("pettingzoo_view",)
+    assert all(envs.views_of("simple_spread", n) == ("jaxmarl_view",) for n in (64, 1024, 4096))
+    assert envs.views_of("simple", 64) == ("gymnasium_view",)
+    assert envs.views_of("simple_crypto", 64) == ()
 
 
 def test_interleaved_takes_turns_after_a_warm_up():

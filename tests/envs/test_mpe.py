@@ -461,3 +461,35 @@ def test_world_is_a_pytree_with_worlds_last():
     state, _ = start(jmarl.make("mpe/simple_tag"), 7)
     assert isinstance(state.world, World)
     assert all(leaf.shape[-1] == 7 for leaf in jax.tree.leaves(state.world))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "words"),
+    [
+        ("simple_spread", {"spec": 3}, "unknown option of mpe/simple_spread 'spec'"),
+        ("simple_spread", {"numagents": 3}, "did you mean 'num_agents'"),
+        ("simple_spread", {"num_agents": True}, "num_agents=True is not a whole number"),
+        ("simple_spread", {"num_agents": 10**9}, "num_agents=1000000000 .* at most 1000000"),
+        ("simple_spread", {"num_agent_neighbors": 10**9}, "at most 1000000"),
+        ("simple_spread", {"local_ratio": float("nan")}, "local_ratio=nan is not a number"),
+        ("simple_spread", {"N": 3, "num_agents": 3}, "two names of one option"),
+        ("simple_spread", {"max_cycles": 2**40}, "episode_length=1099511627776 .* at most"),
+        ("simple", {"N": 1}, "unknown option of mpe/simple 'N'"),
+        ("simple_reference", {"dialect": "Onpolicy"}, "'Onpolicy' is not one of"),
+        ("simple_speaker_listener", {"local_ratio": 0.5}, "unknown option"),
+        ("simple_adversary", {"N": 10**9}, "num_good=1000000000 .* at most"),
+        ("simple_push", {"render_mode": "human"}, "unknown option of mpe/simple_push"),
+        ("simple_tag", {"num_obstacles": -1}, "num_obstacles=-1 .* at least 0"),
+        ("simple_tag", {"num_adversaries": 10**9}, "num_adversaries=1000000000 .* at most"),
+        ("simple_crypto", {"num_good": 1}, "unknown option of mpe/simple_crypto"),
+        ("simple_world_comm", {"num_forests": False}, "num_forests=False is not a whole"),
+        ("simple_world_comm", {"num_food": 10**9}, "num_food=1000000000 .* at most"),
+        ("simple_formation", {"N": 1.5}, r"num_agents=1\.5 is not a whole number"),
+        ("simple_line", {"num_agents": 10**9}, "num_agents=1000000000 .* at most"),
+        ("collect_treasure", {"num_treasures": 10**9}, "num_treasures=1000000000 .* at most"),
+        ("collect_treasure", {"num_collectors": "6"}, "num_collectors='6' is not a whole"),
+    ],
+)
+def test_hostile_options_are_refused_by_name(scenario, options, words):
+    with pytest.raises(ConfigError, match=words):
+        jmarl.make(f"mpe/{scenario}", **options)

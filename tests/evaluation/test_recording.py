@@ -4,22 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from jmarl.algorithms.build import make_trainer
 from jmarl.commands import evaluate
-from jmarl.config.train_config import build
 from jmarl.errors import ConfigError
 from jmarl.evaluation.episode_arrays import record_episodes
 from jmarl.evaluation.minari_data import check_minari
-from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.learning.episodes import play_episodes
-from tests.support.tiny_runs import configured, go
-
-
-def policy_in(env, **options):
-    config = build({"algorithm": "ippo", "env": env, "net": {"hidden": [8]}} | options)
-    trainer, _ = make_trainer(config)
-    state = trainer.init(jax.random.key(0))
-    return TrainedPolicy(config, trainer.env, trainer.players, state.policies)
+from tests.support.tiny_runs import configured, go, policy_in
 
 
 def test_they_are_the_episodes_that_are_scored():

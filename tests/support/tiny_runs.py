@@ -2,9 +2,12 @@
 
 import json
 
+import jax
 from rich.console import Console
 
+from jmarl.algorithms.build import make_trainer
 from jmarl.config.train_config import build
+from jmarl.evaluation.trained_policy import TrainedPolicy
 from jmarl.replays.best_gif import draw_best
 from jmarl.runs.files import read_lines
 from jmarl.runs.single import check_continuation, resumed_values, run
@@ -43,6 +46,14 @@ def resumed(path, **values):
     config = build(resumed_values(path) | values)
     check_continuation(config)
     return go(config)
+
+
+def policy_in(env, **options):
+    """A policy that has learned nothing."""
+    config = build({"algorithm": "ippo", "env": env, "net": {"hidden": [8]}} | options)
+    trainer, _ = make_trainer(config)
+    state = trainer.init(jax.random.key(0))
+    return TrainedPolicy(config, trainer.env, trainer.players, state.policies)
 
 
 def told(path, name):

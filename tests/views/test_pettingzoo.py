@@ -7,18 +7,24 @@ import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import jmarl
+from jmarl.envs.by_agent import joint_action
+from jmarl.envs.mpe import SCENARIOS
 from jmarl.views.pettingzoo import ParallelWorld
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*Box observation space:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*Box observation space:UserWarning"),
+    pytest.mark.usefixtures("unwatched"),  # one key chooses and steps
+]
 
 
-def test_pettingzoo_s_own_tests_pass(capsys):
-    """Unlike agents: two teams, who see and do different things."""
-    parallel_api_test(ParallelWorld(jmarl.make("mpe/simple_world_comm")), num_cycles=60)
-    parallel_seed_test(
-        lambda: ParallelWorld(jmarl.make("mpe/simple_speaker_listener", actions="continuous")), 30
-    )
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_pettingzoo_s_own_tests_pass(scenario, capsys):
+    """And numbers are those of the native interface."""
+    env = jmarl.make(f"mpe/{scenario}", episode_length=4)
+    parallel_api_test(ParallelWorld(env), num_cycles=10)
     assert "Passed" in capsys.readouterr().out
+    parallel_seed_test(lambda: ParallelWorld(env), 5)
+    same_as_native(env)
 
 
 def split(keys):
@@ -27,8 +33,7 @@ def split(keys):
     return pairs[:, 0], pairs[:, 1]
 
 
-def test_numbers_are_those_of_the_native_interface():
-    env = jmarl.make("mpe/simple_speaker_listener", episode_length=4)
+def same_as_native(env):
     world, spec = ParallelWorld(env), env.spec
     key = jax.random.key(5)[None]
     key, own = split(key)
@@ -40,9 +45,10 @@ def test_numbers_are_those_of_the_native_interface():
             np.testing.assert_array_equal(obs[agent], timestep.final_obs[0, i, :size])
             assert world.observation_space(agent).contains(obs[agent])
         np.testing.assert_array_equal(world.state(), timestep.final_state[0])
-        actions = {agent: (t + i) % 3 for i, agent in enumerate(spec.agents)}
+        spaces = zip(spec.agents, spec.action_spaces, strict=True)
         key, own = split(key)
-        state, timestep = step(own, state, jnp.array([[actions[agent] for agent in spec.agents]]))
+        actions = {agent: np.asarray(space.sample(own[0], ())) for agent, space in spaces}
+        state, timestep = step(own, state, jnp.asarray(joint_action(spec, actions))[None])
         obs, reward, terminated, truncated, _ = world.step(actions)
         np.testing.assert_array_equal(list(reward.values()), timestep.reward[0])
         assert set(truncated.values()) == {t == 3}

@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from jmarl.envs.mpe.neighbours import nearest, nearest_others
+from jmarl.envs.mpe.options import check_count
 from jmarl.envs.mpe.simple_spread import collisions
 from jmarl.envs.mpe.world import (
     Agent,
@@ -56,9 +57,9 @@ class CollectTreasure:
     name: ClassVar[str] = "collect_treasure"
 
     def __post_init__(self) -> None:
-        check_int("num_collectors", self.num_collectors, low=1)
+        check_count("num_collectors", self.num_collectors, low=1)
         check_int("num_deposits", self.num_deposits, low=1, high=MOST_DEPOSITS)
-        check_int("num_treasures", self.num_treasures, low=1)
+        check_count("num_treasures", self.num_treasures, low=1)
 
     @property
     def entities(self) -> Entities:

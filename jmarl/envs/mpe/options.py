@@ -5,13 +5,20 @@ from typing import Any
 
 from jmarl.errors import ConfigError, brief, check_bool, check_int
 
+MOST = 1_000_000  # agents or things of a kind; a number of more digits is a mistake
+
+
+def check_count(name: str, count: Any, low: int) -> None:
+    """How many agents or things of a kind there are."""
+    check_int(name, count, low, MOST)
+
 
 def check_neighbours(num_agent_neighbors: int | None, num_landmark_neighbors: int | None) -> None:
     """None: everybody is seen."""
     if num_agent_neighbors is not None:
-        check_int("num_agent_neighbors", num_agent_neighbors, low=1)
+        check_count("num_agent_neighbors", num_agent_neighbors, low=1)
     if num_landmark_neighbors is not None:
-        check_int("num_landmark_neighbors", num_landmark_neighbors, low=1)
+        check_count("num_landmark_neighbors", num_landmark_neighbors, low=1)
 
 
 def check_curriculum(curriculum: bool, stage: int, stages: int) -> None:

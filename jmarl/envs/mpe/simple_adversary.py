@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from jmarl.envs.mpe.neighbours import seen_agents, seen_landmarks
-from jmarl.envs.mpe.options import check_neighbours
+from jmarl.envs.mpe.options import check_count, check_neighbours
 from jmarl.envs.mpe.world import (
     Agent,
     Entities,
@@ -18,7 +18,6 @@ from jmarl.envs.mpe.world import (
     features,
     select,
 )
-from jmarl.errors import check_int
 from jmarl.kernels.short_reductions import short_min
 
 ADVERSARIES = 1
@@ -36,10 +35,10 @@ class SimpleAdversary:
     name: ClassVar[str] = "simple_adversary"
 
     def __post_init__(self) -> None:
-        check_int("num_good", self.num_good, low=1)
+        check_count("num_good", self.num_good, low=1)
         if self.num_landmarks is None:
             object.__setattr__(self, "num_landmarks", self.num_good)
-        check_int("num_landmarks", self.num_landmarks, low=1)
+        check_count("num_landmarks", self.num_landmarks, low=1)
         check_neighbours(self.num_agent_neighbors, self.num_landmark_neighbors)
 
     @property

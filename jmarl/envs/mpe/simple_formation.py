@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jmarl.envs.mpe import targets
+from jmarl.envs.mpe.options import check_count
 from jmarl.envs.mpe.world import (
     Agent,
     Entities,
@@ -17,7 +18,7 @@ from jmarl.envs.mpe.world import (
     distance_and_safe,
     square_norm,
 )
-from jmarl.errors import check_bool, check_int
+from jmarl.errors import check_bool
 from jmarl.kernels.short_reductions import reduce_unrolled
 
 RADIUS = 0.5  # of the circle
@@ -31,7 +32,7 @@ class SimpleFormation:
     name: ClassVar[str] = "simple_formation"
 
     def __post_init__(self) -> None:
-        check_int("num_agents", self.num_agents, low=1)
+        check_count("num_agents", self.num_agents, low=1)
         check_bool("terminate_on_success", self.terminate_on_success)
 
     @property

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jmarl.envs.mpe import targets
+from jmarl.envs.mpe.options import check_count
 from jmarl.envs.mpe.world import Agent, Entities, Landmark, World, at_rest
-from jmarl.errors import check_bool, check_int
+from jmarl.errors import check_bool
 
 LENGTH = 1.25  # from landmark to landmark
 TURN = np.radians(5)  # by which the line is turned until its end lies inside ±1
@@ -23,7 +24,7 @@ class SimpleLine:
     name: ClassVar[str] = "simple_line"
 
     def __post_init__(self) -> None:
-        check_int("num_agents", self.num_agents, low=1)
+        check_count("num_agents", self.num_agents, low=1)
         check_bool("terminate_on_success", self.terminate_on_success)
 
     @property

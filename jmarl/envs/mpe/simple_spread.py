@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jmarl.envs.mpe.neighbours import seen_agents, seen_landmarks
-from jmarl.envs.mpe.options import check_curriculum, check_neighbours, check_only_mpe2
+from jmarl.envs.mpe.options import check_count, check_curriculum, check_neighbours, check_only_mpe2
 from jmarl.envs.mpe.world import (
     Agent,
     Entities,
@@ -20,7 +20,7 @@ from jmarl.envs.mpe.world import (
     square_norm,
     touching,
 )
-from jmarl.errors import check_bool, check_float, check_int
+from jmarl.errors import check_bool, check_float
 from jmarl.kernels.short_reductions import reduce_unrolled, short_max, short_sum
 
 MESSAGE_SIZE = 2  # agents are silent, but mpe2's observations include their (zero) messages
@@ -43,10 +43,10 @@ class SimpleSpread:
     name: ClassVar[str] = "simple_spread"
 
     def __post_init__(self) -> None:
-        check_int("num_agents", self.num_agents, low=1)
+        check_count("num_agents", self.num_agents, low=1)
         if self.num_landmarks is None:
             object.__setattr__(self, "num_landmarks", self.num_agents)
-        check_int("num_landmarks", self.num_landmarks, low=1)
+        check_count("num_landmarks", self.num_landmarks, low=1)
         check_float("local_ratio", self.local_ratio, 0.0, 1.0)
         check_neighbours(self.num_agent_neighbors, self.num_landmark_neighbors)
         check_bool("terminate_on_success", self.terminate_on_success)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from jmarl.envs.mpe.neighbours import nearest_others, seen_landmarks
-from jmarl.envs.mpe.options import check_curriculum, check_neighbours
+from jmarl.envs.mpe.options import check_count, check_curriculum, check_neighbours
 from jmarl.envs.mpe.pursuit import captures, out_of_bounds
 from jmarl.envs.mpe.world import (
     Agent,
@@ -20,7 +20,7 @@ from jmarl.envs.mpe.world import (
     others,
     relative,
 )
-from jmarl.errors import check_bool, check_int
+from jmarl.errors import check_bool
 from jmarl.kernels.short_reductions import short_min, short_sum
 
 PREY_SPEED = (0.5, 0.75, 1.0)  # by stage of the curriculum
@@ -40,9 +40,9 @@ class SimpleTag:
     name: ClassVar[str] = "simple_tag"
 
     def __post_init__(self) -> None:
-        check_int("num_good", self.num_good, low=1)
-        check_int("num_adversaries", self.num_adversaries, low=1)
-        check_int("num_obstacles", self.num_obstacles, low=0)
+        check_count("num_good", self.num_good, low=1)
+        check_count("num_adversaries", self.num_adversaries, low=1)
+        check_count("num_obstacles", self.num_obstacles, low=0)
         check_neighbours(self.num_agent_neighbors, self.num_landmark_neighbors)
         check_bool("terminate_on_success", self.terminate_on_success)
         check_curriculum(self.curriculum, self.curriculum_stage, len(PREY_SPEED))

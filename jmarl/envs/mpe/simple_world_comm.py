@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from jmarl.envs.mpe.options import check_count
 from jmarl.envs.mpe.pursuit import captures, out_of_bounds
 from jmarl.envs.mpe.world import (
     Agent,
@@ -20,7 +21,6 @@ from jmarl.envs.mpe.world import (
     square_norm,
     touching,
 )
-from jmarl.errors import check_int
 from jmarl.kernels.short_reductions import reduce_unrolled, short_min, short_sum
 from jmarl.types import float_dtype
 
@@ -40,11 +40,11 @@ class SimpleWorldComm:
     name: ClassVar[str] = "simple_world_comm"
 
     def __post_init__(self) -> None:
-        check_int("num_good", self.num_good, low=1)
-        check_int("num_adversaries", self.num_adversaries, low=1)
-        check_int("num_obstacles", self.num_obstacles, low=0)
-        check_int("num_food", self.num_food, low=1)
-        check_int("num_forests", self.num_forests, low=0)
+        check_count("num_good", self.num_good, low=1)
+        check_count("num_adversaries", self.num_adversaries, low=1)
+        check_count("num_obstacles", self.num_obstacles, low=0)
+        check_count("num_food", self.num_food, low=1)
+        check_count("num_forests", self.num_forests, low=0)
 
     @property
     def entities(self) -> Entities:
