@@ -83,6 +83,13 @@ MUTATIONS = [
         f"{WIRING} -k mappo",
     ),
     Mutation(
+        "squares of gradients overflow",
+        "learning/update.py",
+        "return lax.cond(exact, lambda: jnp.sqrt(squares), lambda: _scaled_norm(x))",
+        "return jnp.sqrt(squares)",
+        "tests/learning/test_update.py",
+    ),
+    Mutation(
         "masks dropped in player_view",
         "policies/base.py",
         "action_mask=_player_mask(spec, player.agents, seen.action_mask),",

@@ -42,8 +42,15 @@ def clip_by_global_norm(grads: Tree, max_norm: jax.Array | float) -> tuple[Tree,
 
 
 def global_norm(x: jax.Array) -> jax.Array:
-    """‖x‖ of a vector, scaled by its largest entry so that no square overflows. An infinite entry
-    makes it inf, a NaN makes it NaN."""
+    """‖x‖ of a vector. An infinite entry makes it inf, a NaN makes it NaN."""
+    squares, limits = (x * x).sum(), jnp.finfo(x.dtype)
+    exact = (squares > limits.tiny / limits.eps) & (squares <= limits.max)
+    # the scaled sum reads x twice, which a step of few worlds would feel
+    return lax.cond(exact, lambda: jnp.sqrt(squares), lambda: _scaled_norm(x))
+
+
+def _scaled_norm(x: jax.Array) -> jax.Array:
+    """‖x‖, scaled by its largest entry so that squares neither overflow nor vanish."""
     # within these limits 1/scale, by which XLA multiplies, is neither 0 nor inf
     limit = 2.0 ** (jnp.finfo(x.dtype).maxexp - 28)
     scale = jnp.clip(jnp.abs(x).max(initial=0.0), 1 / limit, limit)

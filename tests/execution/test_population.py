@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 @pytest.fixture(scope="module")
-def crews(unwatched):
+def trained(unwatched):
     """The same three members, trained one after the other and two at a time (the second batch is
     filled up)."""
     ppo = matrix.TINY["ppo"] | {"normalise_obs": True, "normalise_reward": True}
@@ -35,6 +35,14 @@ def crews(unwatched):
         metrics = population.read(population.advance(3))
         made[per_batch] = (population, metrics, population.states())
     return made
+
+
+@pytest.fixture
+def crews(trained):
+    """As they were trained, whatever another test has done with them."""
+    for population, _, states in trained.values():
+        population.restore(states, np.arange(3), None)
+    return trained
 
 
 def same(one, other, atol=2e-5):
@@ -76,7 +84,6 @@ def test_scores_do_not_depend_on_the_batch(crews):
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_the_best_are_kept_member_by_member(crews, per_batch):
     population, _, states = crews[per_batch]
-    population.best = None
     population.keep_best(np.array([1.0, 5.0, np.nan]), 3, population.parameters())
     doubled = jax.tree.map(lambda x: 2 * x, population.parameters())
     population.keep_best(np.array([2.0, 5.0, -9.0]), 6, doubled)  # of equals the first
@@ -91,7 +98,6 @@ def test_the_best_are_kept_member_by_member(crews, per_batch):
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_survivors_take_the_places_of_the_others(crews, per_batch):
     population, _, states = crews[per_batch]
-    population.restore(states, np.arange(3), None)
     population.keep([2, 0])
     assert population.active.tolist() == [0, 2]
     assert len(population.batches) == (2 if per_batch == 1 else 1)
@@ -108,7 +114,6 @@ def test_survivors_take_the_places_of_the_others(crews, per_batch):
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_who_is_left_goes_on_and_is_played_with_its_own_best(crews, per_batch):
     population, _, states = crews[per_batch]
-    population.restore(states, np.arange(3), None)
     population.keep_best(np.arange(3.0), 3, population.parameters())
     population.keep([1, 2])
     best = [population._grown(given) for given in population.best_parameters()]
@@ -123,7 +128,6 @@ def test_who_is_left_goes_on_and_is_played_with_its_own_best(crews, per_batch):
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_a_copy_learns_on_in_its_own_worlds(crews, per_batch):
     population, _, states = crews[per_batch]
-    population.restore(states, np.arange(3), None)
     population.copy(np.array([0, 0, 2]))
     after = population.states()
     (was,), (now,) = states.learners, after.learners
