@@ -77,13 +77,18 @@ class BraxWorld:
 
 
 def require(extra: str, name: str) -> None:
-    """Refuse a world whose package is not installed; the message names the extra to install."""
+    """Refuse a world whose package is not installed."""
+    if refusal := missing_extra(extra, name):
+        raise ConfigError(refusal)
+
+
+def missing_extra(extra: str, name: str) -> str | None:
+    """Which extra to install for a world; None: its package is there."""
     module = {"playground": "mujoco_playground", "brax": "brax"}[extra]
-    if importlib.util.find_spec(module) is None:
-        raise ConfigError(
-            f"{name} needs the {extra!r} extra, which is not installed: "
-            f'pip install "jmarl[{extra}]".'
-        )
+    if importlib.util.find_spec(module) is not None:
+        return None
+    install = f'pip install "jmarl[{extra}]"'
+    return f"{name} needs the {extra!r} extra, which is not installed: {install}."
 
 
 def playground_name(name: str, task: str) -> str:
