@@ -116,12 +116,16 @@ def test_listing_does_not_import_the_libraries():
     assert not {"jaxmarl", "gymnax", "gymnasium", "pettingzoo"} & set(done.stdout.split())
 
 
-def test_the_table_of_the_documentation_says_the_same():
+def test_the_table_of_the_documentation_says_the_same(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # no extra is there
     text = (ROOT / "docs/worlds.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `jaxmarl/([^`]+)` \| (.*?) \| (.*?) \| (.*?) \|$", text, re.M)
     assert [world.replace("\\|", "|") for world, *_ in rows] == list(WORLDS)
-    for world, agents, actions, _ in rows:
+    for world, agents, actions, result in rows:
         facts = WORLDS[world.replace("\\|", "|")]
         teams = "" if facts is None or facts.teams == 1 else f" in {facts.teams} teams"
         expected = ("", "") if facts is None else (f"{facts.agents}{teams}", facts.actions)
         assert (agents.strip(), actions.strip()) == expected, world
+        own = world.replace("\\|", "|")
+        refused = refusal(f"jaxmarl/{own}", own, {}) is not None
+        assert result.startswith("refused" if refused else "trained"), world
