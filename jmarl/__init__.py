@@ -7,7 +7,8 @@
     outcome.save("runs/x")  # what `python -m jmarl.train` would have written
 
 `make_train` gives a run as a pure function for `jax.jit` and `jax.vmap`; `evaluate`, `render`,
-`report`, `export` and `sweep` do what the commands of these names do; `make` builds worlds;
+`report`, `export` and `sweep` do what the commands of these names do; `make` builds worlds,
+`list_worlds` lists them;
 `to_pettingzoo`, `to_gymnasium` and `to_jaxmarl` show them to other libraries; `load_policy` and
 `load_exported` load trained policies. docs/python.md shows all of them.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         TrainFunction,
         evaluate,
         export,
+        list_worlds,
         load_exported,
         load_policy,
         make,
@@ -56,6 +58,7 @@ __all__ = [
     "check_env",
     "evaluate",
     "export",
+    "list_worlds",
     "load_exported",
     "load_policy",
     "make",
@@ -79,6 +82,7 @@ _HOMES = {
     "Section": "jmarl.config.declaration",
     "TrainedPolicy": "jmarl.evaluation.trained_policy",
     "check_env": "jmarl.envs.check",
+    "list_worlds": "jmarl.envs.listing",
     "load_exported": "jmarl.evaluation.exported_policy",
     "load_policy": "jmarl.evaluation.trained_policy",
     "make": "jmarl.envs.base",

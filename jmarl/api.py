@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jmarl.config.train_config import Config, applicable, build, merged, read_preset
 from jmarl.envs.base import make
+from jmarl.envs.listing import list_worlds
 from jmarl.errors import ConfigError, validated
 from jmarl.evaluation.exported_policy import load_exported
 from jmarl.evaluation.outcome import Outcome
@@ -32,6 +33,7 @@ __all__ = [
     "TrainedPolicy",
     "evaluate",
     "export",
+    "list_worlds",
     "load_exported",
     "load_policy",
     "make",

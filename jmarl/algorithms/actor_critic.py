@@ -9,6 +9,7 @@ from jmarl.config.train_config import Config
 from jmarl.envs.base import EnvSpec
 from jmarl.errors import ConfigError
 from jmarl.literals import CriticInput
+from jmarl.networks.convolution import Images
 from jmarl.networks.torso import Shape
 from jmarl.policies.actor_critic import ActorCriticPolicy
 from jmarl.policies.actor_critic_nets import NetActor, NetCritic
@@ -36,7 +37,7 @@ def make_actor(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> NetAct
     return NetActor(
         obs_sizes=player_obs_sizes(spec, agents),
         space=player_space(spec, agents),
-        shape=make_shape(config),
+        shape=make_shape(config, spec),
         gain=net.actor_gain,
         log_std=start_log_std(net, distribution, gaussian=LOG_STD["gaussian"]),
         squash_mean=net.squash_mean,
@@ -48,7 +49,7 @@ def make_actor(config: Config, spec: EnvSpec, agents: tuple[int, ...]) -> NetAct
 def make_critic(
     config: Config, spec: EnvSpec, agents: tuple[int, ...], team: tuple[int, ...] | None = None
 ) -> NetCritic:
-    net, shape = config.net, make_shape(config)
+    net, shape = config.net, make_shape(config, spec)
     head = net.critic_head_hidden
     return NetCritic(
         obs_sizes=player_obs_sizes(spec, agents),
@@ -70,7 +71,7 @@ def critic_input(config: Config) -> CriticInput:
     return config.net.critic_input or config.facts.critic_input
 
 
-def make_shape(config: Config) -> Shape:
+def make_shape(config: Config, spec: EnvSpec) -> Shape:
     net = config.net
     return Shape(
         hidden=net.hidden,
@@ -84,7 +85,14 @@ def make_shape(config: Config) -> Shape:
         gru_layers=net.gru_layers,
         gru_norm=net.gru_norm,
         body=None if net.body is None else _body(net.body),
+        images=None if net.body else make_images(config, spec),
     )
+
+
+def make_images(config: Config, spec: EnvSpec) -> Images | None:
+    """How networks read the world's observations, if these are images."""
+    features = config.net.conv_features
+    return Images(spec.obs_shape, features) if spec.obs_shape and features else None
 
 
 def _body(name: str) -> type[nn.Module]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from jmarl.algorithms.actor_critic import make_images
 from jmarl.algorithms.distributions import action_distribution, start_log_std
 from jmarl.config.algorithms import TRANSFORMERS
 from jmarl.config.train_config import Config
@@ -32,6 +33,7 @@ def make_transformer(
         precision=net.precision,
         distribution=distribution,
         log_std=start_log_std(net, distribution, gaussian=mat.LOG_STD),
+        images=make_images(config, spec),
     )
 
 

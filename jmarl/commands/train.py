@@ -17,6 +17,7 @@ from jmarl.errors import ConfigError, InapplicableOptionError
 from jmarl.runs.files import return_suffixes
 
 PROG = "python -m jmarl.train [PRESET.yaml]"
+LIST = "--list-worlds"
 
 
 def parse(arguments: list[str]) -> Config:
@@ -74,6 +75,9 @@ def _typed(option: str, arguments: list[str]) -> str | None:
 
 def main() -> None:
     with command() as (console, errors):
+        if LIST in sys.argv[1:]:
+            list_worlds(console, [word for word in sys.argv[1:] if word != LIST])
+            raise SystemExit(0)
         if asked := train_help.wanted(sys.argv[1:]):
             given, plugins = take_plugins(sys.argv[1:])
             path = Path(given[0]) if not given[0].startswith("-") else None
@@ -92,6 +96,21 @@ def main() -> None:
                 _conclude(config, finished.outcome, finished.path, console)
         if finished.outcome.stopped_by is not None:
             raise SystemExit(128 + finished.outcome.stopped_by)
+
+
+def list_worlds(console: Console, arguments: list[str]) -> None:
+    """One line for each world, those of plug-ins included, or why jmarl does not make it."""
+    given, _ = take_plugins(arguments)
+    if given:
+        raise ConfigError(f"{LIST} goes with no option but --plugin; {given[0]!r} is given.")
+    from jmarl.envs.listing import list_worlds as listed
+
+    worlds = listed()
+    width = max(len(world.name) for world in worlds)
+    for world in worlds:
+        console.print(
+            f"{world.name:<{width}}  {world}", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def _conclude(config: Config, outcome: Any, path: Path, console: Console) -> None:

@@ -25,6 +25,7 @@ PAGE = """Written from the declarations in `jmarl/config/` by
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 NAMES: Mapping[Any, str] = {int: "INT", float: "FLOAT", str: "TEXT", Path: "PATH"}
 USAGE = "usage: python -m jmarl.train [PRESET.yaml] [--option value …]"
+WORLDS = "--list-worlds prints the worlds that --env can name."
 SWITCHES = "Options without a value are switches: --gif turns one on, --no-gif off."
 
 
@@ -52,7 +53,7 @@ def show(console: Console, config: Config, everything: bool, usage: str = USAGE)
         if everything
         else f"{mine} --help-all."
     )
-    for text in (usage, about, SWITCHES):
+    for text in (usage, about, SWITCHES, WORLDS):
         console.print(text, markup=False, highlight=False)
     groups = list(grouped(config, everything))
     width = max(len(line.flag) for _, lines in groups for line in lines)

@@ -84,6 +84,11 @@ class NetConfig(Section):
         "Flax module, as module:Class, in place of the hidden layers of actor and critic. It turns "
         "inputs […, D] into features […, F].",
     )
+    conv_features: tuple[Width, ...] = network(
+        (32, 32, 32),
+        "Channels of the 3×3 convolutions through which networks see images, where the world's "
+        "observations are images. None given: networks read images as vectors.",
+    )
     activation: Activation = torso("relu", "Activation function of the hidden layers.")
     input_norm: bool = torso(True, "Apply layer normalisation to observations.")
     layer_norm: bool = torso(True, "Apply layer normalisation after each hidden layer.")

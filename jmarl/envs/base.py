@@ -51,6 +51,8 @@ class EnvSpec:
     agents_leave: bool = True  # an agent may terminate before its world's episode ends
     in_step: bool = False  # all worlds are always at the same step of their episodes
     on_host: bool = False  # Python steps the worlds; a checkpoint cannot hold them
+    # (height, width, channels), where every agent's observation is such an image, flattened
+    obs_shape: tuple[int, ...] | None = None
 
     @property
     def num_agents(self) -> int:

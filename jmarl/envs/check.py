@@ -1,5 +1,6 @@
 """Tells what a new world gets wrong: first its description and its shapes, then how it plays."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -91,8 +92,18 @@ def _spec_faults(spec: EnvSpec) -> Iterator[str]:
             yield f"spec.{name} has {size} entries, but there are {count} agents."
     if any(size < 1 for size in spec.obs_sizes):
         yield f"spec.obs_sizes={spec.obs_sizes} must be at least 1 each."
+    if spec.obs_shape is not None and not _is_image(spec):
+        yield (
+            f"spec.obs_shape={spec.obs_shape} must be (height, width, channels), with as many "
+            f"entries as every agent's observation has: spec.obs_sizes={spec.obs_sizes}."
+        )
     if spec.episode_length is not None and spec.episode_length < 1:
         yield f"spec.episode_length={spec.episode_length} must be at least 1, or None."
+
+
+def _is_image(spec: EnvSpec) -> bool:
+    shape = spec.obs_shape or ()
+    return len(shape) == 3 and set(spec.obs_sizes) == {math.prod(shape)}
 
 
 def _time_step_faults(spec: EnvSpec, step: Any, function: str) -> Iterator[str]:

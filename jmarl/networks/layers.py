@@ -157,17 +157,6 @@ class Mlp(nn.Module):
         return dense(self.width, 0.01, name="out")(x)
 
 
-class Embed(nn.Module):
-    """LayerNorm → Linear → GELU: MAT's encoding of an observation."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
-        linear = dense(self.width, SQRT2, name="dense")
-        return gelu(NormDense(LayerNorm(name="ln"), linear)(x, real))
-
-
 def split_heads(x: jax.Array, heads: int) -> jax.Array:
     """[…, L, D] → […, L, heads, D/heads]."""
     return jnp.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))

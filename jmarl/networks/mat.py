@@ -14,9 +14,25 @@ from flax import linen as nn
 from jmarl.kernels.attention import KeyValueCache, Lookup
 from jmarl.kernels.gelu import gelu
 from jmarl.networks.attention import Attention, CausalAttention, TableAttention
-from jmarl.networks.layers import SQRT2, Dense, Embed, Head, LayerNorm, Mlp, dense
+from jmarl.networks.convolution import Convolutions, Images
+from jmarl.networks.layers import SQRT2, Dense, Head, LayerNorm, Mlp, NormDense, dense
 
 LOG_STD = 1.0  # the reference's, at the start
+
+
+class Embed(nn.Module):
+    """LayerNorm → Linear → GELU: MAT's encoding of an observation. Of an image, the norm is of the
+    features that convolutions see in it."""
+
+    width: int
+    images: Images | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        if self.images is not None:
+            x, real = Convolutions(self.images, gelu, SQRT2, name="conv")(x), None
+        linear = dense(self.width, SQRT2, name="dense")
+        return gelu(NormDense(LayerNorm(name="ln"), linear)(x, real))
 
 
 class EncodeBlock(nn.Module):
@@ -36,12 +52,13 @@ class Encoder(nn.Module):
     width: int
     heads: int
     blocks: int
+    images: Images | None = None
 
     @nn.compact
     def __call__(
         self, obs: jax.Array, real: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        x = LayerNorm(name="ln")(Embed(self.width, name="obs")(obs, real))
+        x = LayerNorm(name="ln")(Embed(self.width, self.images, name="obs")(obs, real))
         for i in range(self.blocks):
             x = EncodeBlock(self.width, self.heads, name=f"block_{i}")(x)
         return Head(self.width, 1, name="head")(x)[..., 0], x
@@ -202,6 +219,7 @@ class TeamNetwork(nn.Module):
     continuous: bool
     one_hot: bool = False  # what an agent is told of an action
     start_log_std: float = LOG_STD  # of continuous actions' noise
+    images: Images | None = None
 
 
 class Mat(TeamNetwork):
@@ -213,7 +231,7 @@ class Mat(TeamNetwork):
 
     def setup(self) -> None:
         shape = (self.width, self.heads, self.blocks)
-        self.encoder = Encoder(*shape)
+        self.encoder = Encoder(*shape, self.images)
         form = (self.continuous, self.one_hot, self.start_log_std)
         self.decoder = Decoder(self.actions, *shape, *form)
 

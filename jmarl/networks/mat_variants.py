@@ -8,10 +8,10 @@ from flax import linen as nn
 
 from jmarl.kernels.gelu import gelu
 from jmarl.kernels.precision import at_least_float32
+from jmarl.networks.convolution import Convolutions, Images
 from jmarl.networks.gru import Gru
 from jmarl.networks.layers import (
     SQRT2,
-    Embed,
     Head,
     LayerNorm,
     NormDense,
@@ -22,6 +22,7 @@ from jmarl.networks.layers import (
 from jmarl.networks.mat import (
     BlockCache,
     Decoder,
+    Embed,
     Encoder,
     Mat,
     TeamNetwork,
@@ -61,9 +62,12 @@ class ActorNet(nn.Module):
 
     width: int
     actions: int
+    images: Images | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array, real: jax.Array | None = None) -> jax.Array:
+        if self.images is not None:
+            x, real = Convolutions(self.images, gelu, SQRT2, name="conv")(x), None
         norm = LayerNorm(name="ln_0")
         for i in (1, 2):
             linear = dense(self.width, SQRT2, name=f"dense_{i}")
@@ -80,6 +84,7 @@ class Actors(nn.Module):
     continuous: bool
     shared: bool
     start_log_std: float
+    images: Images | None
 
     def setup(self) -> None:
         each = nn.vmap(
@@ -89,7 +94,7 @@ class Actors(nn.Module):
             variable_axes={"params": 0},
             split_rngs={"params": True},
         )
-        self.actor = (ActorNet if self.shared else each)(self.width, self.actions)
+        self.actor = (ActorNet if self.shared else each)(self.width, self.actions, self.images)
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
 
@@ -103,8 +108,8 @@ class MatDec(IndependentDecoder):
     share_actor: bool = True
 
     def setup(self) -> None:
-        self.encoder = Encoder(self.width, self.heads, self.blocks)
-        form = (self.continuous, self.share_actor, self.start_log_std)
+        self.encoder = Encoder(self.width, self.heads, self.blocks, self.images)
+        form = (self.continuous, self.share_actor, self.start_log_std, self.images)
         self.decoder = Actors(self.width, self.actions, *form)
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> Encoded:
@@ -118,7 +123,7 @@ class MatEncoder(IndependentDecoder):
     """Decisions from the encoder's representations, all at once."""
 
     def setup(self) -> None:
-        self.encoder = Encoder(self.width, self.heads, self.blocks)
+        self.encoder = Encoder(self.width, self.heads, self.blocks, self.images)
         self.act_head = Head(self.width, self.actions)
         if self.continuous:
             self.log_std = self.param("log_std", *log_std_init(self.actions, self.start_log_std))
@@ -143,7 +148,7 @@ class MatDecoder(TeamNetwork):
         shape = (self.width, self.heads, self.blocks)
         form = (self.continuous, self.one_hot, self.start_log_std)
         self.decoder = Decoder(self.actions, *shape, *form)
-        self.obs = Embed(self.width)
+        self.obs = Embed(self.width, self.images)
         self.val_head = Head(self.width, 1)
 
     def encode(self, obs: jax.Array, real: jax.Array | None = None) -> jax.Array:
@@ -173,16 +178,17 @@ class MatGru(Mat):
     """GRUs along the agents where MAT has attention; `heads` and `blocks` have no meaning."""
 
     def setup(self) -> None:
-        self.encoder = GruEncoder(self.width)
+        self.encoder = GruEncoder(self.width, self.images)
         form = (self.continuous, self.start_log_std)
         self.decoder = GruDecoder(self.actions, self.width, *form)
 
 
 class GruEncoder(nn.Module):
     width: int
+    images: Images | None
 
     def setup(self) -> None:
-        self.obs = Embed(self.width)
+        self.obs = Embed(self.width, self.images)
         self.ln = LayerNorm()
         self.gru = _gru(self.width)
         self.head = Head(self.width, 1)

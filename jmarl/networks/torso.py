@@ -2,6 +2,10 @@
 
 LayerNorm? → (Linear → activation → LayerNorm?)ⁿ → (GRU → LayerNorm?)? → agent id? →
 (Linear → activation → LayerNorm?)ᵐ → Linear.
+
+Images begin with (Convolution → activation)ᵏ → LayerNorm? in place of the first LayerNorm. Over
+pixels that would make an object look different whenever other objects are in view, while a
+convolution is to see it alike everywhere.
 """
 
 from collections.abc import Callable
@@ -14,6 +18,7 @@ from flax import linen as nn
 
 from jmarl.errors import ConfigError
 from jmarl.literals import Activation, HeadInit
+from jmarl.networks.convolution import Convolutions, Images
 from jmarl.networks.gru import Gru
 from jmarl.networks.layers import (
     SQRT2,
@@ -43,6 +48,7 @@ class Shape:
     gru_layers: int = 1  # one after the other
     gru_norm: bool = True  # after the last of them
     body: Callable[..., nn.Module] | None = None  # makes what stands in for the hidden layers
+    images: Images | None = None  # how observations are read; None: they are vectors
 
 
 class Net(nn.Module):
@@ -52,6 +58,7 @@ class Net(nn.Module):
     out: int
     out_gain: float
     log_std: float | None = None  # initial, of a Gaussian's own parameter
+    images: int = 0  # how many of them the inputs begin with
 
     @nn.compact
     def __call__(
@@ -69,6 +76,8 @@ class Net(nn.Module):
         if norm is not None and real is not None:
             x, norm = norm.of_real(x, real), None
         gain = GAINS[self.shape.activation] if self.shape.gain is None else self.shape.gain
+        if self.images:
+            x, norm = self._see(x, gain), self._norm("conv_norm")
         as_torch = self.shape.head_init == "torch_default"
         if self.shape.body is None:
             x, norm = self._layers(x, norm, self.shape.hidden, "", gain)
@@ -85,6 +94,20 @@ class Net(nn.Module):
             self.param("log_std", nn.initializers.constant(self.log_std), (self.out,))
         out = last_dense(self.out, None if as_torch else self.out_gain, name="out")
         return NormDense(norm, out)(x), state
+
+    def _norm(self, name: str) -> LayerNorm | None:
+        return LayerNorm(name=name) if self.shape.layer_norm else None
+
+    def _see(self, x: jax.Array, gain: float) -> jax.Array:
+        """`[…, N, D]` → `[…, N, F]`: the features of all images, each seen by the same
+        convolutions, then what follows the images."""
+        images = self.shape.images
+        assert images is not None
+        pixels, others = jnp.split(x, [self.images * images.size], axis=-1)
+        activation = ACTIVATIONS[self.shape.activation]
+        each = pixels.reshape(*x.shape[:-1], self.images, images.size)
+        seen = Convolutions(images, activation, gain, name="conv")(each)
+        return jnp.concatenate([seen.reshape(*x.shape[:-1], self.images * images.out), others], -1)
 
     def _own_body(self, x: jax.Array) -> jax.Array:
         """`[…, N, D]` → `[…, N, F]`."""
@@ -115,7 +138,7 @@ class Net(nn.Module):
         activation = ACTIVATIONS[self.shape.activation]
         for i, size in enumerate(sizes):
             x = activation(NormDense(norm, dense(size, gain, name=f"{prefix}dense_{i}"))(x))
-            norm = LayerNorm(name=f"{prefix}ln_{i}") if self.shape.layer_norm else None
+            norm = self._norm(f"{prefix}ln_{i}")
         return x, norm
 
     def _along_time(

@@ -39,7 +39,8 @@ class NetActor:
     @property
     def net(self) -> Net:
         log_std = self.log_std if self.continuous else None
-        return Net(self.shape, self.space.size, self.gain, log_std)
+        images = 0 if self.shape.images is None else 1
+        return Net(self.shape, self.space.size, self.gain, log_std, images)
 
     def init(self, key: jax.Array) -> Params:
         seen = _zeros(len(self.obs_sizes), max(self.obs_sizes))
@@ -103,7 +104,7 @@ class NetCritic:
 
     @property
     def net(self) -> Net:
-        return Net(self.shape, 1, self.gain)
+        return Net(self.shape, 1, self.gain, images=self._images)
 
     def init(self, key: jax.Array) -> Params:
         seen = _zeros(self.num_agents, max(self.obs_sizes), self.state_size, self.team_obs_sizes)
@@ -126,6 +127,13 @@ class NetCritic:
     def _joint(self) -> bool:
         """Whether the network reads what is the same for all agents."""
         return self.reads != "own"
+
+    @property
+    def _images(self) -> int:
+        """How many images its inputs begin with: nobody's, if it reads the global state alone."""
+        if self.shape.images is None or self.reads == "state":
+            return 0
+        return len(self.team_obs_sizes or self.obs_sizes) if self._joint else 1
 
     @property
     def _rows(self) -> int:

@@ -10,6 +10,7 @@ from jax import lax
 
 from jmarl.envs.spaces import Box, Discrete, Space
 from jmarl.literals import AgentOrder, Distribution, Precision, Transformer
+from jmarl.networks.convolution import Images
 from jmarl.networks.layers import apply
 from jmarl.networks.mat import LOG_STD, Features, Mat, Model, TurnMemory, std
 from jmarl.networks.mat_variants import VARIANTS, MatDec
@@ -35,6 +36,7 @@ class MatPolicy:
     precision: Precision = "float32"
     distribution: Distribution = "gaussian"  # of continuous actions
     log_std: float = LOG_STD  # of their noise at the start
+    images: Images | None = None  # how observations are read; None: they are vectors
 
     @property
     def num_agents(self) -> int:
@@ -51,7 +53,8 @@ class MatPolicy:
     @property
     def model(self) -> Any:
         sizes = (self.space.size, self.n_embd, self.n_head, self.n_block)
-        shape = (*sizes, self.continuous, isinstance(self.space, Discrete), self.log_std)
+        one_hot = isinstance(self.space, Discrete)
+        shape = (*sizes, self.continuous, one_hot, self.log_std, self.images)
         if self.variant == "mat_dec":
             return MatDec(*shape, share_actor=self.share_actor)
         return {"mat": Mat, **VARIANTS}[self.variant](*shape)

@@ -105,11 +105,19 @@ def to_weights(reference: Reference, params: Params, policy: Policy) -> Weights:
 
 def check_fit(reference: Reference, policy: Policy) -> None:
     """Refuse a policy whose parameters would mean something else there."""
-    if misfit := reference.misfit(policy):
+    if misfit := misfit_of(reference, policy):
         raise ConfigError(
             f"{misfit.given} does not go with checkpoints of {reference.name}: choose "
             f"{misfit.remedy}."
         )
+
+
+def misfit_of(reference: Reference, policy: Any) -> Misfit | None:
+    """What the reference's networks have not; convolutions none of them has."""
+    shape = getattr(getattr(policy, "actor", None), "shape", policy)
+    if images := getattr(shape, "images", None):
+        return Misfit(f"net.conv_features={images.features}", "no convolutions")
+    return reference.misfit(policy)
 
 
 def renamed(name: str, renames: Sequence[Rename]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from jmarl.errors import ConfigError
 from jmarl.policies.base import Policy
-from jmarl.references.base import Reference, check_fit
+from jmarl.references.base import Reference, check_fit, misfit_of
 from jmarl.references.mat import MAT
 from jmarl.references.onpolicy import ON_POLICY
 from jmarl.references.ppo import PPO
@@ -37,7 +37,7 @@ def fitting(policies: Iterable[Policy], name: str | None = None) -> Reference:
         return REFERENCES[name]
     why = {}
     for reference in REFERENCES.values():
-        misfits = [misfit for policy in policies if (misfit := reference.misfit(policy))]
+        misfits = [misfit for policy in policies if (misfit := misfit_of(reference, policy))]
         if not misfits:
             return reference
         why[reference.name] = misfits[0]

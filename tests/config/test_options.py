@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -62,7 +63,7 @@ OTHER_VALUES = {  # of each option of the networks, than its default
     **{"actor_gain": 2.0, "critic_gain": 2.0, "head_init": "torch_default", "gru_layers": 2},
     **{"gru_norm": False, "start_state": "zero", "agent_id": "obs", "critic_input": "state"},
     **{"share": "all", "precision": "bfloat16", "distribution": "beta", "log_std": -1.0},
-    **{"squash_mean": True, "body": "flax.linen:LayerNorm"},
+    **{"squash_mean": True, "body": "flax.linen:LayerNorm", "conv_features": (4,)},
 }
 
 
@@ -110,7 +111,7 @@ def test_what_an_algorithm_uses_of_the_networks_it_reads(algorithm):
     assert OTHER_VALUES.keys() == NetConfig.model_fields.keys()
     chosen = {"algorithm": algorithm, "env": "mpe/simple_spread", "actions": "continuous"}
     config = build(chosen | ({"net": {"distribution": None}} if algorithm == "ppo" else {}))
-    spec = make_env(config).spec
+    spec = replace(make_env(config).spec, obs_shape=(3, 3, 2))
 
     def players(**net):
         net = config.net.model_copy(update=net)

@@ -211,6 +211,7 @@ def test_jaxmarl_hanabi_is_trained_and_scored():
     [
         ("jaxmarl/coin_game", {"num_inner_steps": 3, "num_outer_steps": 2}, 6),
         ("jaxmarl/overcooked", {"layout": "cramped_room", "max_steps": 5}, 5),
+        ("jaxmarl/overcooked_v2", {"layout": "cramped_room", "max_steps": 5}, 5),
     ],
 )
 def test_jaxmarl_grid_worlds_are_flattened_and_end_by_the_clock(name, options, length):
@@ -220,6 +221,61 @@ def test_jaxmarl_grid_worlds_are_flattened_and_end_by_the_clock(name, options, l
     assert env.spec.episode_length == length
     np.testing.assert_array_equal(np.flatnonzero(out.truncated[:, 0]), [length - 1])
     assert not out.terminated.any()
+
+
+def test_images_keep_their_shape():
+    assert jmarl.make("jaxmarl/overcooked").spec.obs_shape == (4, 5, 26)
+    near = jmarl.make("jaxmarl/overcooked_v2", layout="coord_ring", agent_view_size=2).spec
+    assert near.obs_shape == (5, 5, 30)
+    assert near.obs_sizes == (5 * 5 * 30,) * 2
+    vectors = jmarl.make("jaxmarl/overcooked_v2", observation_type="featurized").spec
+    assert vectors.obs_shape is None
+    assert jmarl.make("gymnax/Breakout-MinAtar").spec.obs_shape == (10, 10, 4)
+    assert jmarl.make("gymnax/CartPole-v1").spec.obs_shape is None
+
+
+def test_shaped_rewards_are_added_by_their_weight():
+    plain, shaped = (
+        jmarl.make("jaxmarl/overcooked_v2", max_steps=50, shaping=weight) for weight in (0, 0.5)
+    )
+    # the left agent goes left and takes an onion, then again and again
+    actions = jnp.array([[2, 4], [5, 4]] * 4)
+
+    def play(env):
+        def step(state, action):
+            state, timestep = env.step(jax.random.key(1), state, action[None])
+            return state, timestep.reward[0]
+
+        return jax.lax.scan(step, env.reset(jax.random.key(0), 1)[0], actions)[1]
+
+    def theirs(key):
+        env = plain.world.env
+        state = env.reset(jax.random.fold_in(jax.random.split(key, 1)[0], 0))[1]
+
+        def step(state, action):
+            given = {"agent_0": action[0], "agent_1": action[1]}
+            _, state, _, _, info = env.step_env(key, state, given)
+            return state, jnp.stack([info["shaped_reward"][a] for a in env.agents])
+
+        return jax.lax.scan(step, state, actions)[1]
+
+    found, bonus = jax.jit(lambda: (play(shaped) - play(plain), theirs(jax.random.key(0))))()
+    np.testing.assert_allclose(found, 0.5 * np.asarray(bonus, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("world", "options", "message"),
+    [
+        ("overcooked_v2", {"layout": "kitchen"}, "unknown overcooked_v2 layout 'kitchen'"),
+        ("overcooked", {"layout": "cramped"}, "did you mean 'cramped_room'"),
+        ("overcooked_v2", {"observation_type": "x"}, "observation_type='x' is not one of default"),
+        ("overcooked_v2", {"shaping": -1.0}, "shaping=-1.0 is not a number from 0.0"),
+        ("coin_game", {"shaping": 1.0}, "shaping=1.0 cannot go with coin_game"),
+    ],
+)
+def test_options_of_overcooked_are_refused_by_name(world, options, message):
+    with pytest.raises(ValueError, match=message):
+        jmarl.make(f"jaxmarl/{world}", **options)
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,17 @@ class BraxWorld:
 
 
 def require(extra: str, name: str) -> None:
-    """Refuse a world whose package is not installed; the message names the extra to install."""
-    if importlib.util.find_spec(MODULES[extra]) is None:
-        raise ConfigError(
-            f"{name} needs the {extra!r} extra, which is not installed: "
-            f'pip install "jmarl[{extra}]".'
-        )
+    """Refuse a world whose package is not installed."""
+    if refusal := missing_extra(extra, name):
+        raise ConfigError(refusal)
+
+
+def missing_extra(extra: str, name: str) -> str | None:
+    """Which extra to install for a world; None: its package is there."""
+    if importlib.util.find_spec(MODULES[extra]) is not None:
+        return None
+    install = f'pip install "jmarl[{extra}]"'
+    return f"{name} needs the {extra!r} extra, which is not installed: {install}."
 
 
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:

@@ -40,7 +40,14 @@ def make(name: str, task: str, options: Mapping[str, Any]) -> Env:
             f"{name} is not in MuJoCo Playground and needs the 'dm_control' extra, which is not "
             'installed: pip install "jmarl[dm_control]".'
         )
-    raise ConfigError(
+    raise ConfigError(missing_extras(name))
+
+
+def missing_extras(name: str) -> str | None:
+    """Which extras play a task; None: one of them is there."""
+    if _installed(brax.MODULES["playground"]) or all(map(_installed, SHIMMY)):
+        return None
+    return (
         f"{name} needs the 'playground' extra, which compiles most of these worlds, or the "
         "'dm_control' extra, which has all and steps them in Python; neither is installed: "
         'pip install "jmarl[playground]" or "jmarl[dm_control]".'

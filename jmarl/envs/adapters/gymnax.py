@@ -39,6 +39,7 @@ class GymnaxWorld:
             state_size=obs.size,
             episode_length=int(self.params.max_steps_in_episode),
             dialect="gymnax",
+            obs_shape=obs.shape if obs.ndim == 3 else None,
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[PyTree, View]:

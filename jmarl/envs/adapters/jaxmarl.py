@@ -18,7 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key, Num, PyTree, Shaped
 
-from jmarl.envs.adapters.jaxmarl_options import check_actions, check_options, jaxmarl_options
+from jmarl.envs.adapters import storm
+from jmarl.envs.adapters.jaxmarl_options import (
+    SHAPING,
+    check_actions,
+    check_options,
+    jaxmarl_options,
+    shaping,
+)
+from jmarl.envs.adapters.jaxmarl_worlds import BRAX_WORLDS, LEARNED_ENEMY, refusal
 from jmarl.envs.base import EnvSpec, Team
 from jmarl.envs.batched import Batched, StepResult, View, padded_view
 from jmarl.envs.spaces import Box, Discrete, MultiDiscrete, Space
@@ -26,8 +34,8 @@ from jmarl.errors import ConfigError, unknown
 from jmarl.types import float_dtype
 
 WORLD_STATE = "world_state"  # the key of SMAX's global state among its observations
-BRAX_WORLDS = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
-AGAINST_THE_WORLD = ("HeuristicEnemySMAX", "LearnedPolicyEnemySMAX")  # one team; it can win
+AGAINST_THE_WORLD = ("HeuristicEnemySMAX", LEARNED_ENEMY)  # one team; it can win
+EACH_FOR_ITSELF = ("coin_game", *storm.WORLDS)
 TELL = 2  # switch_riddle's action that ends the game
 
 # Other libraries' objects, whose types jmarl cannot name: a JaxMARL environment and its state.
@@ -83,6 +91,7 @@ class JaxMarlWorld:
     name: str
     env: Foreign
     decided: Decided
+    shaping: float = 0.0  # weight of the world's shaped rewards
     spec: EnvSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +99,8 @@ class JaxMarlWorld:
 
     def _make_spec(self) -> EnvSpec:
         obs, _ = jax.eval_shape(self.env.reset, jax.random.key(0))
+        shapes = {obs[agent].shape for agent in self.env.agents}
+        image = shapes.pop() if len(shapes) == 1 else ()
         agents = tuple(self.env.agents)
         sizes = tuple(obs[agent].size for agent in agents)
         state_size = obs[WORLD_STATE].size if WORLD_STATE in obs else sum(sizes)
@@ -104,6 +115,7 @@ class JaxMarlWorld:
             dialect="jaxmarl",
             varying_action_mask=self._legal is not None,
             winnable=self.name in AGAINST_THE_WORLD,
+            obs_shape=image if len(image) == 3 else None,
         )
 
     def reset(self, key: Key[Array, ""]) -> tuple[PyTree, View]:
@@ -115,14 +127,16 @@ class JaxMarlWorld:
     ) -> tuple[PyTree, StepResult]:
         agents = self.spec.agents
         actions = {agent: self._unpadded(i, action[i]) for i, agent in enumerate(agents)}
-        obs, after, rewards, dones, _ = self.env.step_env(key, state, actions)
+        obs, after, rewards, dones, info = self.env.step_env(key, state, actions)
         out = jnp.stack([jnp.asarray(dones[agent]).reshape(()) for agent in agents])
         over = jnp.asarray(dones["__all__"]).reshape(())
         decided = self.decided(self.env, state, action, after)
-        reward = jnp.stack([jnp.asarray(rewards[agent]).reshape(()) for agent in agents])
+        reward = _of_all(agents, rewards)
+        if self.shaping:
+            reward = reward + self.shaping * _of_all(agents, info["shaped_reward"])
         return after, StepResult(
             view=self._view(obs, after, ~out | over),
-            reward=reward.astype(float_dtype()),
+            reward=reward,
             terminated=jnp.where(over, decided, out),
             truncated=over & ~decided,
             won=over & ~_sides_alive(self.env, after)[1] if self.spec.winnable else None,
@@ -159,7 +173,8 @@ class JaxMarlWorld:
 
         if hasattr(self.env, "get_legal_moves"):  # hanabi
             return self.env.get_legal_moves
-        defined = type(self.env).get_avail_actions is not MultiAgentEnv.get_avail_actions
+        everything = MultiAgentEnv.get_avail_actions
+        defined = getattr(type(self.env), "get_avail_actions", everything) is not everything
         discrete = isinstance(_space(self.env.action_space(self.env.agents[0])), Discrete)
         return self.env.get_avail_actions if defined and discrete else None
 
@@ -173,6 +188,11 @@ class JaxMarlWorld:
         return getattr(self.env, "max_steps", getattr(self.env, "episode_length", None))
 
 
+def _of_all(agents: tuple[str, ...], rewards: Mapping[str, Array]) -> Num[Array, " N"]:
+    each = [jnp.asarray(rewards[agent]).reshape(()) for agent in agents]
+    return jnp.stack(each).astype(float_dtype())
+
+
 def _longest_hanabi(env: Foreign) -> int:
     """Turns of the longest legal game, which ends one round after the last card is drawn. A turn
     either draws a card and returns at most one hint token, or spends one: with K initial tokens
@@ -184,7 +204,7 @@ def _longest_hanabi(env: Foreign) -> int:
 
 
 def _decided(name: str, env: Foreign) -> Decided:
-    if name.startswith(("MPE_", "overcooked", "coin_game")):
+    if name.startswith(("MPE_", "overcooked", "coin_game", "storm")):
         return _never  # only the time limit ends them
     if name == "switch_riddle":
         return _riddle_solved
@@ -196,8 +216,8 @@ def _decided(name: str, env: Foreign) -> Decided:
 
 
 def _teams(name: str, agents: tuple[str, ...]) -> tuple[Team, ...]:
-    """Teams by JaxMARL's agent names; in coin_game every agent is its own team."""
-    if name == "coin_game":
+    """Teams by JaxMARL's agent names; in matrix games every agent is its own team."""
+    if name in EACH_FOR_ITSELF:
         return tuple(Team(agent, (i,)) for i, agent in enumerate(agents))
     sides = {"adversary": "adversary", "leadadversary": "adversary", "eve": "adversary"}
     sides |= {"ally": "ally", "enemy": "enemy"}
@@ -225,18 +245,18 @@ def _space(space: Foreign) -> Space:
 
 
 def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
-    """Options: those of the JaxMARL world; also `map_name="3m"` for SMAX, the name of a layout for
-    overcooked, and `actions` for particle worlds."""
+    """Options: those of the JaxMARL world; also `map_name="3m"` for SMAX, the name of a layout and
+    `shaping` for overcooked, and `actions` for particle worlds."""
     jaxmarl = import_jaxmarl()
     registered_envs = jaxmarl.registered_envs
     if world not in registered_envs:
         raise unknown("environment", name, [f"jaxmarl/{known}" for known in registered_envs])
+    if reason := refusal(name, world, options):
+        raise ConfigError(reason)
     if world in BRAX_WORLDS:
-        from jmarl.envs.adapters.brax import require
-
-        require("brax", name)
         options = {"auto_reset": False, **options}
     given = jaxmarl_options(world, options)
+    weight = shaping(world, given.pop(SHAPING, 0.0))
     try:
         env = jaxmarl.make(world, **given)
     except TypeError as error:
@@ -244,13 +264,14 @@ def make(name: str, world: str, options: Mapping[str, Any]) -> Batched:
     except (ValueError, AssertionError, ImportError) as error:
         raise ConfigError(f"{name} cannot be built: {error}") from None
     check_options(name, env, given)
+    env = storm.Storm(env) if world in storm.WORLDS else env
     obs = jax.eval_shape(env.reset, jax.random.key(0))[0]
     if not isinstance(obs, dict) or not set(env.agents) <= set(obs):
         seen = ", ".join(map(repr, obs)) if isinstance(obs, dict) else type(obs).__name__
         raise ConfigError(
             f"{name} is not supported: its observations are {seen}, not one array per agent."
         )
-    made = JaxMarlWorld(world, env, _decided(world, env))
+    made = JaxMarlWorld(world, env, _decided(world, env), weight)
     check_actions(made.spec, options.get("actions"))
     return Batched(made)
 

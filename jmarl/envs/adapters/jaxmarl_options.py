@@ -7,8 +7,10 @@ from typing import Any
 
 from jmarl.envs.base import EnvSpec
 from jmarl.envs.spaces import Box, MultiDiscrete
-from jmarl.errors import ConfigError, brief, check_known, unknown
+from jmarl.errors import ConfigError, brief, check_choice, check_float, check_known, unknown
 
+SHAPING = "shaping"  # overcooked: how much of the world's shaped reward is added to the reward
+OVERCOOKED = ("overcooked", "overcooked_v2")
 KINDS = {"discrete": "Discrete", "continuous": "Continuous"}  # of particle worlds' actions
 
 
@@ -25,13 +27,32 @@ def jaxmarl_options(world: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if map_name not in MAP_NAME_TO_SCENARIO:
             raise unknown("SMAX map", str(map_name), MAP_NAME_TO_SCENARIO)
         options["scenario"] = MAP_NAME_TO_SCENARIO[map_name]
-    if world == "overcooked" and isinstance(options.get("layout"), str):
-        from jaxmarl.environments.overcooked.layouts import overcooked_layouts
-
-        if options["layout"] not in overcooked_layouts:
-            raise unknown("overcooked layout", options["layout"], overcooked_layouts)
-        options["layout"] = overcooked_layouts[options["layout"]]
+    if world in OVERCOOKED and isinstance(options.get("layout"), str):
+        layouts = _layouts(world)
+        if options["layout"] not in layouts:
+            raise unknown(f"{world} layout", options["layout"], layouts)
+        options["layout"] = layouts[options["layout"]]
+    if world == "overcooked_v2" and isinstance(options.get("observation_type"), str):
+        check_choice("observation_type", options["observation_type"], ("default", "featurized"))
     return options
+
+
+def _layouts(world: str) -> Mapping[str, Any]:
+    if world == "overcooked":
+        from jaxmarl.environments.overcooked.layouts import overcooked_layouts as layouts
+    else:
+        from jaxmarl.environments.overcooked_v2.layouts import overcooked_v2_layouts as layouts
+    return layouts
+
+
+def shaping(world: str, weight: Any) -> float:
+    """The checked weight of shaped rewards; only overcooked has any."""
+    if weight and world not in OVERCOOKED:
+        raise ConfigError(
+            f"{SHAPING}={brief(weight)} cannot go with {world}: it has no shaped rewards."
+        )
+    check_float(SHAPING, weight, 0.0, 1e6)
+    return float(weight)
 
 
 def check_options(name: str, env: Any, given: Mapping[str, Any]) -> None:
