@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from jmarl.envs.adapters import brax, gymnasium
+from jmarl.envs.adapters import brax
 from jmarl.envs.base import Env
 from jmarl.errors import ConfigError, check_int, check_known
 
@@ -59,6 +59,8 @@ def _installed(module: str) -> bool:
 
 
 def _through_shimmy(name: str, task: str, options: Mapping[str, Any]) -> Env:
+    from jmarl.envs.adapters import gymnasium  # a list of worlds does without
+
     check_known(f"option of {name}", options, ["episode_length", "processes"])
     length = options.get("episode_length", EPISODE_LENGTH)
     check_int("episode_length", length, low=1)
