@@ -31,6 +31,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # suite's time with Python's own thresholds.
 gc.set_threshold(200_000, 50, 1_000)
 
+# Where in the source an operation was written is not read here.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 

@@ -124,6 +124,7 @@ def test_files_come_beside_the_run_or_into_the_current_directory(
         jmarl.report(outcome)
 
 
+@pytest.mark.long
 def test_seeds_are_saved_and_go_on_with_a_new_rate(tmp_path):
     ppo = {"epochs": 1, "num_minibatches": 1, "lr_schedule": "constant", "lr": 0.001}
     outcome = jmarl.train(configured(None, seeds=2, total_updates=2, ppo=ppo))

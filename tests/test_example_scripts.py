@@ -28,11 +28,13 @@ def last_number(text):
     return float(re.findall(r"-?\d+\.\d+", text)[-1])
 
 
+@pytest.mark.long
 def test_a_world_in_numpy_is_trained_from_python(tmp_path):
     said = python(EXAMPLES / "numpy_world.py", 800, cwd=tmp_path)
     assert -4 <= last_number(said) < 2  # two agents, at most twenty steps at −0.1
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("registry")
 def test_a_world_in_numpy_is_trained_from_the_shell(tmp_path):
     options = "--algorithm ippo --num-envs 2 --rollout-length 4 --total-updates 1 --quiet "
@@ -47,6 +49,7 @@ def test_a_world_in_numpy_is_trained_from_the_shell(tmp_path):
     assert policy.config.env_options == {"size": 3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["jmarl", "jaxmarl"])
 def test_a_script_in_jaxmarl_s_form_runs_on_both_worlds(library, tmp_path):
     said = python(EXAMPLES / "jaxmarl_loop.py", "--library", library, "--updates", 2, cwd=tmp_path)
@@ -54,6 +57,7 @@ def test_a_script_in_jaxmarl_s_form_runs_on_both_worlds(library, tmp_path):
     assert -1.6 < last_number(said) < -0.7  # what random actions earn
 
 
+@pytest.mark.long
 def test_a_policy_plays_in_mpe2(tmp_path):
     """A recurrent one, among agents who see and do different things."""
     go(configured(tmp_path / "run", "rmappo", env="mpe/simple_speaker_listener", total_updates=1))

@@ -1,5 +1,6 @@
 """The Python of README.md and docs/ runs as printed; their commands and links exist."""
 
+import functools
 import json
 import re
 import runpy
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.long import all_but_long
 from tests.support.programs import cached
 
 ROOT = Path(__file__).parent.parent
@@ -24,8 +26,8 @@ PYTHON = {
     for i, code in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     if code not in EXAMPLES
 }
-# Each with names and a directory of its own, all in one process, because it takes seconds to
-# import jax.
+# Each with names and a directory of its own, those of a page in one process, because it takes
+# seconds to import jax.
 RUN_BLOCKS = """
 import contextlib, io, json, os, sys, tempfile, traceback
 done, here = {}, os.getcwd()
@@ -43,24 +45,32 @@ print(json.dumps(done))
 
 
 @pytest.fixture(scope="module")
-def blocks(tmp_path_factory):
-    """What each block prints, and its error."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_BLOCKS],
-        input=json.dumps(PYTHON),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=600,
-        cwd=tmp_path_factory.mktemp("blocks"),
-        env=cached(),
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+def printed(tmp_path_factory):
+    """`printed(page)`: what each block of a page prints, and its error."""
+
+    @functools.cache
+    def run(page):
+        given = {name: code for name, code in PYTHON.items() if name.startswith(f"{page}-")}
+        done = subprocess.run(
+            [sys.executable, "-c", RUN_BLOCKS],
+            input=json.dumps(given),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=600,
+            cwd=tmp_path_factory.mktemp("blocks"),
+            env=cached(),
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
-@pytest.mark.parametrize("name", PYTHON)
-def test_python_blocks_run(name, blocks):
-    code, (shown, error) = PYTHON[name], blocks[name]
+@pytest.mark.parametrize(
+    "name", all_but_long(PYTHON, *(name for name in PYTHON if name.startswith("README.md-")))
+)
+def test_python_blocks_run(name, printed):
+    code, (shown, error) = PYTHON[name], printed(name.rpartition("-")[0])[name]
     assert not error
     promised = re.search(r"print\(.*\)  # about (-?\d+)", code)
     if promised:
@@ -89,7 +99,11 @@ def typed(command):
     """Arguments of the pages' commands of that module, except those that need an existing run."""
     text = EVERYTHING.replace("\\\n", " ")
     found = re.findall(rf"python -m {re.escape(command)}((?: +[^\s`#;&)\"]+)*)", text)
-    return {line.strip() for line in found if not re.search("resume|--help|runs/|best.yaml", line)}
+    return {
+        line.strip()
+        for line in found
+        if not re.search("resume|--help|--list|runs/|best.yaml", line)
+    }
 
 
 @pytest.mark.usefixtures("registry")

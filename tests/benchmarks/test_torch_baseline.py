@@ -133,6 +133,7 @@ def test_the_first_ratio_is_one_and_updates_are_finite(algorithm, length):
     assert np.isfinite(trainer.evaluate(3))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_it_runs_on_mpe2s_own_worlds(algorithm):
     trainer = made(algorithm, "subprocess", epochs=1)
@@ -179,6 +180,7 @@ def same_parameters(found, expected):
         np.testing.assert_allclose(found.state_dict()[name], x, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.long
 def test_mat_learns_what_the_parity_reference_learns():
     trainer = made("mat", epochs=3)
     model = torch_mat.MultiAgentTransformer(18, 5, 3, 1, 64, 1)
@@ -205,6 +207,7 @@ def test_mat_learns_what_the_parity_reference_learns():
     same_parameters(trainer.policy, model)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["mappo", "ippo"])
 def test_actor_and_critic_learn_what_the_parity_references_learn(algorithm):
     trainer = made(algorithm, epochs=3)

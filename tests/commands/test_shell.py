@@ -132,6 +132,7 @@ def test_options_are_read_with_and_without_an_equals_sign(words):
     assert renamed(words, {"--json": "--json-path"}) in (["--json-path", "x"], ["--json-path=x"])
 
 
+@pytest.mark.long
 def test_an_ascii_locale_is_enough(piped, tmp_path):
     """Also: no home directory that can be written, and a relative cache directory."""
     own = ASCII | {"HOME": "/proc", "XDG_CACHE_HOME": "relative"}

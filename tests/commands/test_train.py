@@ -139,6 +139,7 @@ def test_after_a_signal_it_goes_on_as_if_nothing_had_been(tmp_path):
     same_runs(tmp_path / "mine", tmp_path / "whole", 40)
 
 
+@pytest.mark.long
 def test_control_c_saves_too(tmp_path):
     code, out, _, _ = interrupted(signal.SIGINT, tmp_path)
     assert code == 130

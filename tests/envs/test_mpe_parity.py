@@ -14,6 +14,7 @@ from jmarl.envs.mpe.env import MpeState
 from jmarl.envs.mpe.world import World
 from jmarl.types import float_dtype
 from tests.support import mpe2_play
+from tests.support.long import all_but_long
 
 EPISODES = 20
 SCENARIOS = list(mpe2_play.VERSIONS)
@@ -159,7 +160,7 @@ def test_whole_episodes_in_single_precision(scenario):
     check_play(play, env, 1e-5, rounded=True, free_running=scenario not in OBSTACLES)
 
 
-@pytest.mark.parametrize("actions", ["discrete", "continuous"])
+@pytest.mark.parametrize("actions", all_but_long(["discrete", "continuous"], "discrete"))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_whole_episodes_in_double_precision(scenario, actions, x64):
     play = mpe2_play.play(scenario, actions, {}, EPISODES, 11, crowd=0.2, dtype=np.float64)

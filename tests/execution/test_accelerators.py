@@ -36,6 +36,7 @@ def lowered(algorithm, **net):
     return program
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_lowers_for_accelerators(algorithm):
     lowered(algorithm)

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 KERNELS = [p for p in sorted((ROOT / "jmarl/kernels").glob("*.py")) if p.stem != "__init__"]
 TUNED = re.compile(r"custom_vjp|custom_jvp|optimization_barrier|platform_dependent")
+NO_KERNELS = {"host"}  # how a program calls Python depends on the device
 NOT_TUNED = {"precision"}  # a rule about sums, no faster way to make them
 
 
@@ -16,7 +17,7 @@ def test_hand_written_gradients_and_layouts_are_kernels():
     sources = (ROOT / "jmarl").rglob("*.py")
     tuned = [path for path in sources if TUNED.search(path.read_text(encoding="utf-8"))]
     assert len(tuned) >= 5
-    assert all(path.parent.name == "kernels" for path in tuned)
+    assert all(path.parent.name == "kernels" or path.stem in NO_KERNELS for path in tuned)
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)

@@ -116,6 +116,7 @@ def test_whole_episodes_are_scored(spread):
 EVERYTHING = list(itertools.product(sorted(SCENARIOS), matrix.ALGORITHMS, matrix.ACTIONS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scenario", "algorithm", "actions"), EVERYTHING[::7])
 def test_scenarios_algorithms_and_action_types_compose(scenario, algorithm, actions):
     """Shapes only: nothing is compiled. `python -m benchmarks.matrix` runs them all for real."""

@@ -131,6 +131,7 @@ def played(low, high, sees, params, key, worlds=64):
     return decision, memory, *jax.tree.map(lambda x: x[0], evaluated)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algorithm", "actions", "distribution"),
     [

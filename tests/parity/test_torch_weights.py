@@ -136,6 +136,7 @@ def outputs_agree(policy, params, obs, action, log_prob, value):
     np.testing.assert_allclose(now.value, value.detach(), rtol=0, atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("variant", "kind"), MAT_CASES)
 def test_mat_there_and_back(variant, kind, x64):
     model, policy = mat_twins(variant, kind)
@@ -148,6 +149,7 @@ def test_mat_there_and_back(variant, kind, x64):
         outputs_agree(policy, params, obs, action, log_prob, value[..., 0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "layers"), itertools.product(SPACES, (0, 2)))
 def test_onpolicy_there_and_back(kind, layers, x64):
     actor, critic, policy = onpolicy_twins(kind, layers)
@@ -162,6 +164,7 @@ def test_onpolicy_there_and_back(kind, layers, x64):
         outputs_agree(policy, params, obs, action, log_prob, value.repeat(1, N))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "recurrent", "normalize"),
     [("discrete", False, False), ("box", False, True), ("discrete", True, True),

@@ -15,6 +15,7 @@ from jmarl.learning.ppo import OF_LAST_MINIBATCH
 from jmarl.runs import formats
 from jmarl.runs.checkpoint import Checkpoints
 from jmarl.runs.files import read_json, read_lines, write_json
+from tests.support.long import all_but_long
 from tests.support.tiny_runs import OF_TIME, resumed
 
 STORED = Path(__file__).parents[1] / "support" / "stored_runs"  # by `make.py` there
@@ -77,7 +78,7 @@ def assert_same_arrays(params, expected):
 
 @pytest.mark.parametrize(
     "name",
-    ["ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mat", "teams", "seeds"))],
+    all_but_long(["mat", "teams", "ppo", "seeds"], "ppo"),
 )
 def test_a_run_of_the_first_format_resumes_as_the_version_that_began_it(name, stored):
     """MAT; recurrent MAPPO with two teams; PPO that normalises observations and rewards; two seeds

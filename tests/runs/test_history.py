@@ -232,6 +232,7 @@ def test_what_a_kill_at_the_end_took_is_completed(kind, request, tmp_path):
         resumed(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "name"), [("whole", "marl_eval.json"), ("seeds", "seed_1/marl_eval.json")]
 )

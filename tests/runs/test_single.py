@@ -15,6 +15,7 @@ from jmarl.runs import directory as run_dir
 from jmarl.runs.files import read_lines
 from jmarl.runs.recorder import RunRecorder
 from jmarl.runs.single import resumed_values
+from tests.support.long import all_but_long
 from tests.support.tiny_runs import configured, digest, go, resumed, same_runs, told
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -36,7 +37,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["mat", "ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("mappo", "rmappo"))],
+    all_but_long(["mat", "mappo", "rmappo", "ppo"], "mat", "ppo"),
 )
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(algorithm, whole, tmp_path):
     """From the checkpoint of update 4, as a power failure in update 5 or 6 would leave it."""

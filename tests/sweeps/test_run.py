@@ -93,6 +93,7 @@ def test_a_dropped_member_keeps_its_best_policy(halved):
         assert policy.act(np.zeros((3, 18))).action.shape == (3,)
 
 
+@pytest.mark.long
 def test_pbt_copies_and_changes(tmp_path):
     path = tmp_path / "sweep"
     _, members = swept(path, pbt=True, pbt_every=3, members_per_batch=4)

@@ -10,6 +10,7 @@ import jmarl
 from jmarl.envs.by_agent import joint_action
 from jmarl.envs.mpe import SCENARIOS
 from jmarl.views.pettingzoo import ParallelWorld
+from tests.support.long import all_but_long
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Box observation space:UserWarning"),
@@ -17,7 +18,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", all_but_long(SCENARIOS, "simple_tag", "simple_crypto"))
 def test_pettingzoo_s_own_tests_pass(scenario, capsys):
     """And numbers are those of the native interface."""
     env = jmarl.make(f"mpe/{scenario}", episode_length=4)
