@@ -88,7 +88,7 @@ def test_two_players_are_two():
         jmarl.make("jaxmarl/storm_2p", num_agents=3)
 
 
-def test_a_world_whose_observations_nobody_translates_is_refused(monkeypatch):
+def test_a_world_whose_observations_nobody_translates_is_refused(monkeypatch, foreign):
     monkeypatch.setattr(storm, "WORLDS", ())
     seen = "'inventory', 'observations', not one array per agent"
     with pytest.raises(ValueError, match=f"jaxmarl/storm is not supported: .* {seen}"):
