@@ -152,6 +152,7 @@ def test_deprecations_that_our_own_code_meets_are_errors(pytestconfig):
         ("dm_control/cartpole", {}, ["'dm_control/cartpole'", "dm_control/DOMAIN/TASK"]),
         ("dm_control/Cartpole/../x", {}, ["dm_control/DOMAIN/TASK"]),
         ("jaxmarl/JaxRobotarium_warehouse", {}, ["jaxrobotarium", "is not installed"]),
+        ("jaxmarl/LearnedPolicyEnemySMAX", {}, ["needs the enemies' network"]),
     ],
 )
 def test_refusals_name_the_key_the_value_and_what_would_be_right(name, options, words, foreign):

@@ -128,4 +128,4 @@ def test_the_table_of_the_documentation_says_the_same(monkeypatch):
         assert (agents.strip(), actions.strip()) == expected, world
         own = world.replace("\\|", "|")
         refused = refusal(f"jaxmarl/{own}", own, {}) is not None
-        assert result.startswith("refused" if refused else "trained"), world
+        assert ("refused" in result) == refused, world

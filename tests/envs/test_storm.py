@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jmarl
+from jmarl.envs.adapters import storm
 from jmarl.envs.adapters.jaxmarl import JaxMarlWorld, _decided
 from jmarl.envs.adapters.storm import Storm
 
@@ -85,3 +86,10 @@ def test_time_ends_a_game_of_everyone_for_himself():
 def test_two_players_are_two():
     with pytest.raises(ValueError, match="num_agents=3 is refused: jaxmarl/storm_2p is for two"):
         jmarl.make("jaxmarl/storm_2p", num_agents=3)
+
+
+def test_a_world_whose_observations_nobody_translates_is_refused(monkeypatch, foreign):
+    monkeypatch.setattr(storm, "WORLDS", ())
+    seen = "'inventory', 'observations', not one array per agent"
+    with pytest.raises(ValueError, match=f"jaxmarl/storm is not supported: .* {seen}"):
+        jmarl.make("jaxmarl/storm")
