@@ -85,6 +85,7 @@ def test_a_file_that_cannot_be_written_ends_with_1_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "words"),
     [

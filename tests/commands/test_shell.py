@@ -79,6 +79,7 @@ def piped(tmp_path_factory):
     return cwd, done
 
 
+@pytest.mark.long
 def test_training_goes_on_when_nobody_reads(piped):
     cwd, done = piped
     assert done.stdout.splitlines() == ["compiling …", "0"]
@@ -109,6 +110,7 @@ def test_a_full_disk_under_the_screen_is_told_of(piped):
     assert done.stderr == "standard output could not be written: No space left on device.\n"
 
 
+@pytest.mark.long
 def test_commands_to_copy_are_quoted(piped):
     cwd, _ = piped
     resumed = run(command("train", f"--resume={NAME}", "--total-updates=4"), cwd, **cache())
@@ -317,6 +319,7 @@ def test_a_dumb_terminal_gets_lines_as_they_come(tmp_path):
 # --- signals
 
 
+@pytest.mark.long
 def test_a_terminal_that_closes_leaves_a_checkpoint(tmp_path):
     """SIGHUP, and nowhere left to write to."""
     words = command("train", *TINY, "--total-updates", "100000", "--run-dir", "x")
@@ -379,6 +382,7 @@ def test_signals_are_left_alone_in_other_threads():
 # --- from Python
 
 
+@pytest.mark.long
 def test_training_from_python_leaves_jax_and_the_disk_alone(tmp_path):
     """In a thread, as a notebook or a server may do it."""
     code = """

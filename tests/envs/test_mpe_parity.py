@@ -178,6 +178,7 @@ def test_other_numbers_of_everything(scenario, options, x64):
     check_play(play, env, 1e-9, rounded=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("scenario", "options"), FURTHER)
 def test_options_of_mpe2(scenario, options, x64):
     play = mpe2_play.play(scenario, "discrete", options, EPISODES, 17, crowd=0.3)

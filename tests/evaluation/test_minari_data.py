@@ -71,6 +71,7 @@ def test_the_command_writes_a_data_set_beside_the_arrays(tmp_path, called):
     assert (code, "is not a name of a data set" in said) == (2, True)
 
 
+@pytest.mark.long
 def test_opponents_are_refused_before_anything_is_played(tmp_path, called):
     run = tmp_path / "run"
     go(configured(run, total_updates=1, env="mpe/simple_push"))

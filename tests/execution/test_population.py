@@ -15,7 +15,7 @@ SEEDS = (7, 3, 5)
 LR = np.array([1e-3, 5e-3, 2e-2])
 
 
-pytestmark = pytest.mark.usefixtures("unwatched")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unwatched")]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,6 @@ def same(one, other, atol=2e-5):
             np.testing.assert_allclose(ours, theirs, atol=atol)
 
 
-@pytest.mark.long
 def test_members_learn_the_same_in_batches_of_any_size(crews):
     (_, alone, states), (_, paired, others) = crews[1], crews[2]
     same(states.policies, others.policies)
@@ -94,7 +93,6 @@ def test_the_best_are_kept_member_by_member(crews, per_batch):
         same(population.best.of(member), mine, atol=0)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_survivors_take_the_places_of_the_others(crews, per_batch):
     population, _, states = crews[per_batch]
@@ -110,7 +108,6 @@ def test_survivors_take_the_places_of_the_others(crews, per_batch):
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("per_batch", [1, 2])
 def test_who_is_left_goes_on_and_is_played_with_its_own_best(crews, per_batch):
     population, _, states = crews[per_batch]

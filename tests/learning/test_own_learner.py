@@ -75,6 +75,7 @@ def test_reinforce_finds_the_paid_action(env):
     assert metrics["train/reward"][-1] > metrics["train/reward"][0] + 0.2
 
 
+@pytest.mark.long
 def test_teams_learn_by_different_learners_or_not_at_all():
     """In simple_tag predators learn by PPO; the prey learns by REINFORCE, or stays as it is."""
     trainer, hyper = made("mpe/simple_tag")

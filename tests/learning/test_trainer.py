@@ -147,6 +147,7 @@ def test_actions_between_bounds_train(algorithm, distribution, precision):
     assert not equal(after.policies[0], state.policies[0])
 
 
+@pytest.mark.long
 def test_unlike_agents_in_two_teams_train():
     """Factored actions, hidden agents, padded observations."""
     few = {"num_good": 1, "num_adversaries": 2, "num_obstacles": 0, "num_forests": 1}
@@ -200,6 +201,7 @@ def test_sequences_in_pieces_begin_with_what_was_remembered(start_state, alike):
     assert (apart < 1e-9) == alike
 
 
+@pytest.mark.long
 def test_monte_carlo_and_gae_read_a_time_limit_alike():
     """Episodes of 3 steps are cut within rollouts of 5. With λ = 1 both count the same returns."""
     learned = []

@@ -12,6 +12,8 @@ from jmarl.replays.legend import LEGENDS
 from jmarl.replays.page import page
 from tests.replays.test_replay import staged
 
+pytestmark = pytest.mark.long
+
 STEPS = 12
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>{{data}}"
 PHONE = {"viewport": {"width": 390, "height": 800}}

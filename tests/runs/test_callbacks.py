@@ -71,6 +71,7 @@ def test_callbacks_hear_everything_in_order(whole, heard):
     assert three == [("checkpoint", 4), *last, ("absolute", 6), ("end", 6)]
 
 
+@pytest.mark.long
 def test_a_run_that_a_callback_ends_is_finished_and_can_go_on(whole, tmp_path):
     """After an update after which nothing else is due."""
     path, stopping = tmp_path / "x", Heard(stop_at=("metrics", 3))

@@ -13,7 +13,7 @@ from jmarl.runs.single import run
 from tests.support.tensorboard_files import events
 from tests.support.tiny_runs import configured, told
 
-pytestmark = pytest.mark.usefixtures("unwatched", "cache")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unwatched", "cache")]
 TEAMS, SEEDS = ("adversary", "good"), ("seed_0", "seed_1")
 NUMBER = r"-?\d+\.\d"
 

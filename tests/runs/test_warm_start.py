@@ -188,6 +188,7 @@ def test_values_in_units_that_nobody_knows_are_told(runs):
         begun(like(run, init_from=run, ppo={"value_norm": "none"}))
 
 
+@pytest.mark.long
 def test_members_begin_alike_and_a_resume_does_not_load_again(runs, tmp_path):
     """Two seeds, whose parameters stay what they were."""
     source = tmp_path / "source"

@@ -16,6 +16,7 @@ def test_it_speaks_once_when_nothing_moves():
     assert said == ["stalled"]
 
 
+@pytest.mark.long
 def test_it_is_silent_while_something_moves_and_when_it_is_over():
     said = []
     with Watchdog(lambda: said.append("stalled"), seconds=2) as watchdog:

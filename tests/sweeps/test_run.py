@@ -163,6 +163,7 @@ def test_a_resumed_exchange_is_the_uninterrupted_one_bit_for_bit(tmp_path):
         assert_same_sweeps(again, whole)
 
 
+@pytest.mark.long
 def test_a_member_that_diverges_does_not_win(tmp_path):
     path = tmp_path / "sweep"
     base = RUN | {"total_updates": 4, "ppo": TINY["ppo"] | {"lr_schedule": "constant"}}
