@@ -239,6 +239,7 @@ def test_worlds_without_numbers_refuse_to_report():
 # -- calibration -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dialect", "policy", "expected"),
     [

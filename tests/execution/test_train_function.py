@@ -69,6 +69,7 @@ def assert_same_run(result, outcome):
         np.testing.assert_allclose(result.metrics[name], shown, rtol=2e-3, atol=1e-3, err_msg=name)
 
 
+@pytest.mark.long
 def test_every_member_of_a_grid_is_the_run_of_the_command(grid, commanded):
     assert grid.metrics["losses/policy_loss"].shape == (len(SEEDS), len(RATES), UPDATES)
     assert len(grid.metrics.keys() & commanded.metrics.keys()) > 8

@@ -133,6 +133,7 @@ def test_a_reward_to_come_is_discounted(returns):
     np.testing.assert_allclose(values_of(trainer, state, second), 1.0, atol=0.03)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("returns", ["gae", "monte_carlo"])
 @pytest.mark.parametrize("agent_end", ["own", "team", "world"])
 def test_the_future_of_who_is_out(returns, agent_end):

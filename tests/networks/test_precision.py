@@ -79,6 +79,7 @@ def test_products_are_as_asked_and_all_else_is_float32(algorithm, precision):
     assert {str(x.dtype) for x in jax.tree.leaves(after.learners)} == {"float32", "int32"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algorithm", "net"),
     [

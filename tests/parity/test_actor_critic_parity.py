@@ -504,6 +504,7 @@ XUANCE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "recurrent", "central", "form"), XUANCE)
 def test_xuance_update(kind, recurrent, central, form, x64):
     """MAPPO (central) and IPPO: one optimiser, one clip; a sum over agents when feed-forward."""

@@ -153,6 +153,7 @@ def acted(policy, params, key, view, deterministic=False):
     return jax.jit(act)(params, key, view)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "blocks", "heads", "variant"), CASES)
 def test_parallel_and_cached_passes_equal_torch_and_each_other(kind, blocks, heads, variant, x64):
     model, policy, params = models(kind, blocks, heads, variant)

@@ -296,6 +296,7 @@ def test_long_runs_and_many_settings_stay_small_and_say_what_is_left_out(open_pa
     )
 
 
+@pytest.mark.long
 def test_a_replay_is_filled_in_when_it_is_opened(open_page, tmp_path):
     run = tmp_path / "<b>run"
     go(configured(run, total_updates=2))

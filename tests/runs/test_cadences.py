@@ -74,6 +74,7 @@ def test_a_line_has_the_means_over_all_updates_since_the_last_one(whole, every_u
     assert ended.tolist() == [update % 5 == 0 for update in range(1, END + 1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoint", [9, 18])
 def test_a_run_that_resumes_within_a_line_writes_the_same_lines(checkpoint, whole, tmp_path):
     shutil.copytree(whole, tmp_path / "x")

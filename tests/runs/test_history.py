@@ -212,6 +212,7 @@ def kill_before_the_end(path):
             (own / name).unlink(missing_ok=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["whole", "seeds"])
 def test_what_a_kill_at_the_end_took_is_completed(kind, request, tmp_path):
     uninterrupted, path = request.getfixturevalue(kind), tmp_path / "x"
@@ -245,6 +246,7 @@ def test_a_finished_run_gets_a_lost_file_back(kind, name, request, tmp_path):
     assert as_json(path, "summary.json") == as_json(uninterrupted, "summary.json")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["whole", "seeds"])
 def test_a_resumed_run_ends_with_the_files_of_an_uninterrupted_one(kind, request, tmp_path):
     uninterrupted, path = request.getfixturevalue(kind), tmp_path / "x"
